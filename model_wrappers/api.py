@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
-from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.backbones.protocol import BackboneLike, counted_by
 from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request, fill_after_eos
@@ -35,13 +35,14 @@ def decode(
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
 
-    prompt_ids: LongTensor (P,) or (1, P), or a list of ids. method: a name in METHODS, or a decoder, a function of
-    (request, options), or one of them with some of its options, (method, {option: value}). block_length: None is
-    gen_length (full sequence), or a block model's; another one changes the blocks of such a model. sampler: replaces
-    the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are predicted (default: all
-    masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
-    Raises ValueError for an unknown method or option and a bad value, naming what is valid, for logits that are not
-    finite, and for a decoder that leaves masks or changes what was given.
+    prompt_ids: LongTensor (P,) or (1, P), or a list of ids. method: a name in METHODS, or a
+    decoder, a function of (request, options), or one of them with some of its options, (method,
+    {option: value}). block_length: None is gen_length (full sequence), or a block model's; another
+    one changes the blocks of such a model. sampler: replaces the seeded one. given: LongTensor
+    (gen_length,), a response to complete: its masks are predicted (default: all masks). observer:
+    sees every commit and re-mask, and more if it is a trace.FullObserver. Raises ValueError for an
+    unknown method or option and a bad value, naming what is valid, for logits that are not finite,
+    and for a decoder that leaves masks or changes what was given.
     """
     method, own_options = split_options(method)
     decoder = decoder_named(method)
@@ -53,12 +54,10 @@ def decode(
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
-    if (check := getattr(backbone, "check_layers", None)) is not None:
-        check()
     _synchronize(target.device)
     began = time.perf_counter()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), counted_by((target, draft)):
             decoder(request, options)
             if request.grid is not None:
                 fill_after_eos(request)
@@ -68,26 +67,13 @@ def decode(
     _synchronize(target.device)
     seconds = time.perf_counter() - began
     target.check_logits(draft)
-    target.check_counted(draft)
-    draft.check_counted(target)
-    _check_windows(decoder, request)
+    if not decoder.may_leave_masks:
+        fill_after_eos(request)
+    request.observe()
     end = request.start + request.length
     decoded_L = request.x_1L[0, :end].cpu()
     _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
     return Decoded(decoded_L[request.start :].clone(), _trace(request, began, seconds))
-
-
-def _check_windows(decoder: Decoder, request: Request) -> None:
-    """ValueError for windows that say more than was committed."""
-    said, kept = sum(window.accepted for window in request.windows), request.ways["accepted"] + request.ways["known"]
-    if said > kept:
-        raise ValueError(f"{decoder.name} recorded {said} accepted drafts, and committed {kept} as accepted or known")
-    said, kept = sum(window.committed for window in request.windows), request.ways.total() - request.ways["rejected"]
-    if said > kept:
-        raise ValueError(f"{decoder.name} recorded {said} tokens of windows, and committed {kept}")
-    said, kept = sum(window.accepted < window.proposed for window in request.windows), request.ways["rejected"]
-    if said > kept:
-        raise ValueError(f"{decoder.name} recorded {said} windows with rejected drafts, and called reject {kept} times")
 
 
 def new_request(
@@ -132,7 +118,8 @@ def new_request(
 
 
 def _trace(request: Request, began: float, seconds: float) -> Trace:
-    """The costs of a finished response. began: when it did, as time.perf_counter; seconds: that it took."""
+    """The costs of a finished response. began: when it did, as time.perf_counter; seconds: that it
+    took."""
     target, draft = request.backbone, request.draft
     stood = [(end - request.start, at - began) for end, at in request.finished if end - request.start < request.length]
     known = stood or len(request.block_ends) == 1  # the last block is finished when the decoder returns
@@ -144,6 +131,7 @@ def _trace(request: Request, began: float, seconds: float) -> Trace:
         draft_forwards=draft.calls,
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
+        changed_forwards=target.changed + draft.changed,
         seconds=seconds,
         block_seconds=[*stood, (request.length, seconds)] if known else [],
         windows=request.windows,
@@ -151,12 +139,14 @@ def _trace(request: Request, began: float, seconds: float) -> Trace:
 
 
 def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
-    """A decoder's options from keyword arguments or JSON. Raises ValueError naming the option and what is valid."""
+    """A decoder's options from keyword arguments or JSON. Raises ValueError naming the option and
+    what is valid."""
     return convert_options(decoder.options, options, decoder.name)
 
 
 def check_temperature(decoder: Decoder, temperature: float) -> None:
-    """ValueError unless the temperature is a finite number, not negative, at which the decoder is defined."""
+    """ValueError unless the temperature is a finite number, not negative, at which the decoder is
+    defined."""
     wrong = ""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         wrong = f"temperature={temperature!r} must be a number, finite and not negative"
@@ -169,15 +159,18 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
-    """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole sequence (None)."""
-    causal, masks = blocks is not None and blocks.causal, blocks is None or blocks.masks
+    """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole
+    sequence (None)."""
+    causal = blocks is not None and blocks.causal
+    has_mask = blocks is None or blocks.masks
     wrong = None
-    if causal != decoder.causal:
-        kinds = ("autoregressive models, and this is a diffusion model", "diffusion models, and this one is")
-        wrong = f"decodes {kinds[1]} autoregressive: use ar" if causal else f"decodes {kinds[0]}"
-    elif not causal and decoder.canvases and masks:
+    if causal and not decoder.causal:
+        wrong = "decodes diffusion models, and this one is autoregressive: use ar"
+    elif decoder.causal and not causal:
+        wrong = "decodes autoregressive models, and this is a diffusion model"
+    elif decoder.canvases and has_mask:
         wrong = "decodes models that denoise random tokens, and this one has a mask"
-    elif not causal and not decoder.canvases and not masks:
+    elif not causal and not has_mask and not decoder.canvases:
         wrong = "reads masks, and this model has none, it denoises random tokens: use renoise"
     elif blocks is None and decoder.blocks_only:
         wrong = "decodes models that attend in blocks, and this one attends to the whole sequence"
@@ -199,7 +192,8 @@ def check_lengths(gen_length: int, block_length: int) -> None:
 def _check_response(
     decoder: Decoder, given_L: torch.Tensor, decoded_L: torch.Tensor, start: int, backbone: BackboneLike
 ) -> None:
-    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and nothing else."""
+    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and
+    nothing else."""
     # A mask in the prompt may be filled, as the official sampler does.
     changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
     outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()

@@ -1,13 +1,15 @@
-"""Which keys and values a decoder that unmasks block by block reuses: none, or Fast-dLLM's two (Wu et al., 2505.22618).
+"""Which keys and values a decoder that unmasks block by block reuses: none, or Fast-dLLM's two (Wu
+et al., 2505.22618).
 
-    none    every step runs the whole sequence.
-    prefix  a block's first step runs the whole sequence, the others the block and all after it, on cached keys and
+    none    every step runs the whole sequence. prefix  a block's first step runs the whole
+    sequence, the others the block and all after it, on cached keys and
             values of what stands before.
     dual    a block's first step runs the whole sequence, the others the block alone.
 
-Cached keys and values are those of the block's first step, and tokens that were committed since would change them: a
-cache changes logits, and tokens with them. Shapes: L length of prompt and response, M tokens that a pass over
-everything has (L, and what a decoder adds to them), N of these whose logits are read, V vocabulary.
+Cached keys and values are those of the block's first step, and tokens that were committed since
+would change them: a cache changes logits, and tokens with them. Shapes: L length of prompt and
+response, M tokens that a pass over everything has (L, and what a decoder adds to them), N of these
+whose logits are read, V vocabulary.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ CacheName = Literal["none", "prefix", "dual"]
 
 
 def make_cache(name: CacheName, backbone: Ledger, length: int) -> NoCache:
-    """The cache of a name, for sequences of `length` tokens. Raises ValueError if the backbone cannot serve it."""
+    """The cache of a name, for sequences of `length` tokens. Raises ValueError if the backbone
+    cannot serve it."""
     if name == "none":
         return NoCache(backbone, length)
     if isinstance(backbone, BlockLedger):
@@ -57,8 +60,9 @@ class NoCache:
     ) -> torch.Tensor:
         """Logits (N, V) given the sequence and, after it, the tokens that the decoder adds.
 
-        ids_1M: LongTensor (1, M). read_N: LongTensor (N,), ascending indices into the M. position_M: their positions in
-        the sequence (default: 0 .. M - 1). visible_MM: bool (M, M), what each token attends to (default: everything).
+        ids_1M: LongTensor (1, M). read_N: LongTensor (N,), ascending indices into the M.
+        position_M: their positions in the sequence (default: 0 .. M - 1). visible_MM: bool (M, M),
+        what each token attends to (default: everything).
         """
         if position_M is None:
             return self._backbone.logits(ids_1M, positions=read_N)[0]
@@ -66,7 +70,8 @@ class NoCache:
 
 
 class PrefixCache(NoCache):
-    """What stands before the block is kept; the block and all after it run at every step but the first."""
+    """What stands before the block is kept; the block and all after it run at every step but the
+    first."""
 
     write: Write = "none"
     reads_ahead = True  # after a block's first step, what stands after the block can be read too
@@ -105,7 +110,8 @@ class PrefixCache(NoCache):
 
 
 class DualCache(PrefixCache):
-    """All but the block is kept; its keys and values are replaced at every step, as are those of added tokens."""
+    """All but the block is kept; its keys and values are replaced at every step, as are those of
+    added tokens."""
 
     write: Write = "replace"
     reads_ahead = False

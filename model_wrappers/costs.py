@@ -1,4 +1,5 @@
-"""What a response cost, and its tokens in numbers, as every record has them: a run's, OpenCompass's, lm-eval's."""
+"""What a response cost, and its tokens in numbers, as every record has them: a run's,
+OpenCompass's, lm-eval's."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,9 +13,13 @@ from model_wrappers.trace import Decoded
 
 
 def costs_of(backbone: Backbone, prompt_P: torch.Tensor, out: Decoded) -> dict[str, Any]:
-    """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs, window sums."""
+    """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs,
+    window sums."""
     costs = {name: value for name, value in vars(out.trace).items() if name not in ("windows", "block_seconds")}
-    content, eos = content_length(backbone, out.tokens), int((out.tokens == backbone.eos_id).sum())
+    if not out.trace.changed_forwards:
+        del costs["changed_forwards"]
+    content = content_length(backbone, out.tokens)
+    eos = int((out.tokens == backbone.eos_id).sum())
     blocks = out.trace.block_seconds
     until = {"first_block_seconds": blocks[0][1]} if blocks else {}
     until |= {"content_seconds": next(at for end, at in blocks if end >= content)} if blocks else {}
@@ -23,7 +28,7 @@ def costs_of(backbone: Backbone, prompt_P: torch.Tensor, out: Decoded) -> dict[s
         "prompt_hash": hash_of(prompt_P),
         "content_tokens": content,
         "eos_tokens": eos,
-        "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
+        "post_stop_tokens": len(out.tokens) - content - eos,  # after the stop token, not EOS
         "tokens_hash": hash_of(out.tokens),
         **costs,
         **until,

@@ -1,7 +1,8 @@
 """Discrete diffusion: the forward kernels (Austin et al., D3PM; the paper's Section 2).
 
-Time runs from 0 (clean) to 1. A kernel gives Qbar(t), (S, S), with the distribution of x_t given x_0 in row x_0. Each
-position is corrupted independently. Shapes: S states (the vocabulary with the mask), N positions. Probs are float64.
+Time runs from 0 (clean) to 1. A kernel gives Qbar(t), (S, S), with the distribution of x_t given
+x_0 in row x_0. Each position is corrupted independently. Shapes: S states (the vocabulary with the
+mask), N positions. Probs are float64.
 """
 
 from collections.abc import Callable
@@ -12,19 +13,22 @@ from model_wrappers.sampling import Sampler
 
 
 class Kernel:
-    """A forward process: a token stays with probability 1 - t, else it is drawn from a limit distribution (S,)."""
+    """A forward process: a token stays with probability 1 - t, else it is drawn from a limit
+    distribution (S,)."""
 
     def __init__(self, limit_S: torch.Tensor) -> None:
         self.states = len(limit_S)
         self._limit_S = limit_S.double()
 
     def cumulative(self, t: float) -> torch.Tensor:
-        """Qbar(t), (S, S): row x_0 is the distribution of x_t. Raises ValueError for t outside [0, 1]."""
+        """Qbar(t), (S, S): row x_0 is the distribution of x_t. Raises ValueError for t outside [0,
+        1]."""
         kept = 1 - _time(t)
         return kept * torch.eye(self.states, dtype=torch.float64) + (1 - kept) * self._limit_S[None]
 
     def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
-        """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t outside [0, 1]."""
+        """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t
+        outside [0, 1]."""
         # The matrix is not built: it has as many entries as the square of the vocabulary's size.
         stays_N2 = torch.tensor([_time(t), 1 - _time(t)], dtype=torch.float64).expand(len(clean_N), 2)
         moved_N = (sampler.tokens(stays_N2) == 0).nonzero()[:, 0].to(clean_N.device)
@@ -49,7 +53,8 @@ class Absorbing(Kernel):
 
 
 class Uniform(Kernel):
-    """A token stays with probability 1 - t and is drawn anew from all tokens, the mask not being one, with t."""
+    """A token stays with probability 1 - t and is drawn anew from all tokens, the mask not being
+    one, with t."""
 
     def __init__(self, states: int, mask_id: int | None = None) -> None:
         limit_S = torch.ones(states, dtype=torch.float64)

@@ -1,9 +1,11 @@
-"""Log-likelihoods of an answer to a prompt, for multiple choice: estimated for diffusion models, exact for others.
+"""Log-likelihoods of an answer to a prompt, for multiple choice: estimated for diffusion models,
+exact for others.
 
-A masked diffusion model bounds the likelihood from below: with l of the A answer tokens masked, l uniform, the expected
-cross-entropy of the masked tokens, each divided by l / A (Nie et al., arXiv 2502.09992, Eq. 14 and `get_log_likelihood`
-of the official code, whose draws these are). A block model does so block by block, with earlier blocks clean. An
-autoregressive model needs one call. Shapes: P prompt, A answer, R rows of a call, V vocabulary.
+A masked diffusion model bounds the likelihood from below: with l of the A answer tokens masked, l
+uniform, the expected cross-entropy of the masked tokens, each divided by l / A (Nie et al., arXiv
+2502.09992, Eq. 14 and `get_log_likelihood` of the official code, whose draws these are). A block
+model does so block by block, with earlier blocks clean. An autoregressive model needs one call.
+Shapes: P prompt, A answer, R rows of a call, V vocabulary.
 """
 
 import time
@@ -23,7 +25,8 @@ ROWS = 16  # of a call, whose numbers of masks are spread evenly over the answer
 
 @dataclass(frozen=True)
 class Likelihood:
-    """An answer's log-likelihood in nats, and its cost: seconds, calls, rows and tokens of the model."""
+    """An answer's log-likelihood in nats, and its cost: seconds, calls, rows and tokens of the
+    model."""
 
     value: float
     seconds: float
@@ -43,9 +46,10 @@ def log_likelihood(
 ) -> Likelihood:
     """The log-likelihood of answer_A after prompt_P, LongTensors (A,) and (P,) on the CPU.
 
-    seed: of the masks that are drawn. draws: of masks, in calls of at most `rows`; what is left of a division is not
-    drawn, as in the official code. Raises ValueError for an empty answer, for fewer than one draw, for more tokens than
-    the model's limit, and for a model that denoises random tokens and so has no masks.
+    seed: of the masks that are drawn. draws: of masks, in calls of at most `rows`; what is left of
+    a division is not drawn, as in the official code. Raises ValueError for an empty answer, for
+    fewer than one draw, for more tokens than the model's limit, and for a model that denoises
+    random tokens and so has no masks.
     """
     start, blocks = len(prompt_P), backbone.blocks
     x_1L = torch.cat([prompt_P, answer_A])[None].to(backbone.device)
@@ -77,14 +81,16 @@ def log_likelihood(
 
 
 def masked_counts(length: int, rows: int, generator: torch.Generator) -> torch.Tensor:
-    """How many of `length` tokens are masked in each row, LongTensor (R,): spread evenly from a random one on."""
+    """How many of `length` tokens are masked in each row, LongTensor (R,): spread evenly from a
+    random one on."""
     first = int(torch.randint(1, length + 1, (), generator=generator))
     spread = torch.linspace(float(first), first + (rows - 1) * (length / rows), steps=rows)
     return (torch.round(spread).long() - 1) % length + 1
 
 
 def _parts(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of what is masked at a time: the answer, or of a block model its part of each block."""
+    """Begin and end of what is masked at a time: the answer, or of a block model its part of each
+    block."""
     if not isinstance(ledger, BlockLedger):
         yield start, end
         return
@@ -114,7 +120,8 @@ def _estimate(
 
 
 def _exact(ledger: Ledger, x_1L: torch.Tensor, start: int) -> float:
-    """The sum of the answer's log-probabilities, each after all tokens before it; logits at i - 1 predict token i."""
+    """The sum of the answer's log-probabilities, each after all tokens before it; logits at i - 1
+    predict token i."""
     length = x_1L.shape[1]
     every_L = torch.arange(length, device=x_1L.device)
     visible_LL = every_L <= every_L[:, None]

@@ -1,6 +1,8 @@
-"""The adapter of lm-evaluation-harness: the model `fef-dllm`, and its command with that model registered.
+"""The adapter of lm-evaluation-harness: the model `fef-dllm`, and its command with that model
+registered.
 
-    fef-dllm lm-eval --model fef-dllm --model_args path=nano,method=fef,steps=2,gen_length=64 --tasks gsm8k
+    fef-dllm lm-eval --model fef-dllm --model_args path=nano,method=fef,steps=2,gen_length=64
+    --tasks gsm8k
 
 Shapes: P prompt, A continuation.
 """
@@ -31,34 +33,30 @@ from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # one thing in tasks' settings
-GREEDY_HAS_NONE = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
 
 
 @register_model("fef-dllm")
 class FefDllm(TextModel, LM):
-    """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords and these.
+    """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords
+    and these.
 
-    max_gen_toks: tokens of a response where neither the task nor gen_length says them. batch_size: prompts decoded at
-    once, or auto, as many as memory has room for. costs: the file that each request's costs are appended to, as JSON
-    lines with task and doc_id. device: lm-eval's; without a GPU the CPU is used.
+    pretrained: path, by lm-eval's name. max_gen_toks: tokens of a response where neither the task
+    nor gen_length says them. batch_size: prompts decoded at once, or auto, as many as memory has
+    room for. costs: the file that each request's costs are appended to, as JSON lines with task and
+    doc_id. device: lm-eval's; without a GPU the CPU is used.
 
     Raises ValueError as TextModel does.
     """
 
-    INSTEAD: ClassVar = {
-        **dict.fromkeys(("pretrained", "model_path"), "path="),
-        **{"tokenizer": "tokenizer_path=", "max_length": "max_seq_len=", "peft": "the adapter's folder as path="},
-        **dict.fromkeys(("chat_template_args", "enable_thinking"), "chat_template_kwargs="),
-    }
     THEIRS = ("max_batch_size",)
-    MOST = "max_gen_toks"
-    MOST_IS_SET_BY = "a task, or --gen_kwargs,"
+    LENGTH_KEYWORD = "max_gen_toks"
     beside: ClassVar[Path | None] = None  # where costs go if no file is named
 
     def __init__(
         self,
-        path: str | Backbone,
+        path: str | Backbone | None = None,
         *,
+        pretrained: str | None = None,
         max_gen_toks: int | None = None,
         batch_size: int | str = 1,
         device: str | None = None,
@@ -66,22 +64,21 @@ class FefDllm(TextModel, LM):
         **more: Any,
     ) -> None:
         LM.__init__(self)
-        if not (batch_size == "auto" or (str(batch_size).isdecimal() and int(batch_size))):
-            raise ValueError(f"batch_size={batch_size!r} must be a whole number of at least 1, or auto")
-        self.at_once = MOST if batch_size == "auto" else int(batch_size)
+        path = pretrained if path is None else path
+        if path is None:
+            raise ValueError("give the model as path=, or pretrained=")
+        self.at_once = MOST if str(batch_size).startswith("auto") else int(batch_size)
         if not torch.cuda.is_available() and str(device).startswith("cuda"):
             device = None  # lm-eval asks for cuda:0 unless told otherwise
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.beside if costs is None else Path(costs)
-        if costs == "" or (self.costs is not None and self.costs.is_dir()):
-            raise ValueError(f"costs={costs!r} must be a file")
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
 
-        Raises ValueError, naming task and document, for a prompt that is too long, a length that is not known or not
-        gen_length, and settings of generation that have no meaning here.
+        Raises ValueError, naming task and document, for a prompt that is too long, a length that is
+        not known, and settings of generation that have no meaning here.
         """
         texts: list[str] = []
         with tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm) as bar:
@@ -93,7 +90,8 @@ class FefDllm(TextModel, LM):
         return texts
 
     def _texts(self, requests: list[Instance]) -> list[str]:
-        """The texts of responses to requests with the same settings, decoded at once; costs are noted."""
+        """The texts of responses to requests with the same settings, decoded at once; costs are
+        noted."""
         model, prompts = copy(self), []
         with _blamed(requests[0]):
             most, stops, model.temperature = self._settings(requests[0].args[1])
@@ -109,29 +107,25 @@ class FefDllm(TextModel, LM):
         return texts
 
     def _settings(self, given: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
-        """A task's most tokens, its stops and its temperature. Raises ValueError for other settings."""
+        """A task's most tokens, its stops and its temperature. Raises ValueError for other
+        settings."""
         settings = dict(given)
-        stops = stops_of(settings.pop("until", None), "until")
-        most = {name: settings.pop(name) for name in LENGTHS if name in settings}
-        if len({*most.values()}) > 1 or not all(type(length) is int for length in most.values()):
-            raise ValueError(f"generation_kwargs must say one length, in whole tokens, not {most}")
-        sampling = {name: settings.pop(name) for name in list(settings) if name in ("do_sample", "temperature")}
-        temperature = sampled(sampling, self.temperature, "generation_kwargs")
+        stops = stops_of(settings.pop("until", None))
+        lengths = {settings.pop(name) for name in LENGTHS if name in settings}
+        if len(lengths) > 1:
+            raise ValueError(f"generation_kwargs must say one length, not {lengths}")
+        temperature = sampled(settings, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, temperature)
-        for name, value in settings.items():
-            if (temperature or name not in GREEDY_HAS_NONE) and (name, value) != ("num_beams", 1):
-                raise ValueError(
-                    f"generation_kwargs has {name}, and decoders here take until, max_gen_toks, do_sample and "
-                    "temperature"
-                )
-        return next(iter(most.values()), None), stops, temperature
+        return next(iter(lengths), None), stops, temperature
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward, writes them.
+        """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward,
+        writes them.
 
-        The latter is found out only where a document has one continuation: with several, lm-eval's accuracies do not
-        read it, and it is False; a line on stderr says what that makes of exact_match. Raises ValueError, naming task
-        and document, as `likelihood.log_likelihood` does.
+        The latter is found out only where a document has one continuation: with several, lm-eval's
+        accuracies do not read it, and it is False; a line on stderr says what that makes of
+        exact_match. Raises ValueError, naming task and document, as `likelihood.log_likelihood`
+        does.
         """
         found = []
         # A request may be there several times; another choice of its document has another index.
@@ -153,7 +147,8 @@ class FefDllm(TextModel, LM):
         return found
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be had from that."""
+        """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be
+        had from that."""
         raise ValueError(
             "fef-dllm has no loglikelihood_rolling: a masked diffusion model only bounds the likelihood of a text, so "
             "its perplexity cannot be compared; leave perplexity tasks out"
@@ -165,13 +160,15 @@ class FefDllm(TextModel, LM):
         return str(self.backbone.text_tokenizer().name_or_path).replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """The chat template, "" where none is asked for. Raises ValueError for a name, as there is one template."""
+        """The chat template, "" where none is asked for. Raises ValueError for a name, as there is
+        one template."""
         if isinstance(chat_template, str):
             raise ValueError(f"--apply_chat_template {chat_template}: the tokenizer's own is used; leave the name out")
         return str(self.backbone.text_tokenizer().chat_template or "") if chat_template else ""
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation through the chat template. Raises ValueError for a template that cannot be used.
+        """A conversation through the chat template. Raises ValueError for a template that cannot be
+        used.
 
         add_generation_prompt: False leaves the last message, the assistant's, open.
         """
@@ -185,7 +182,8 @@ class FefDllm(TextModel, LM):
         return list(tokenizer(text, add_special_tokens=not begun).input_ids)
 
     def _pair(self, context: str, continuation: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes in are its own."""
+        """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes
+        in are its own."""
         whole, read = self._ids(context + continuation), self._ids(context)
         if whole[: len(read)] != read:
             read = self._ids(context.rstrip())

@@ -1,8 +1,10 @@
-"""The OpenCompass adapter: chat turns -> ids -> decode -> text, and likelihoods. Scoring happens elsewhere.
+"""The OpenCompass adapter: chat turns -> ids -> decode -> text, and likelihoods. Scoring happens
+elsewhere.
 
 In an OpenCompass configuration (docs/usage.md has a whole one):
 
-    models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2", path="nano", method="fef",
+    models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2",
+    path="nano", method="fef",
                    steps=2, gen_length=64, max_out_len=64, batch_size=8, run_cfg=dict(num_gpus=0))]
 """
 
@@ -23,6 +25,7 @@ from opencompass.utils.prompt import PromptList
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
+from model_wrappers.options import note
 from model_wrappers.text_model import TextModel, sampled, stops_of
 from model_wrappers.trace import SIDE_FILE
 
@@ -32,33 +35,22 @@ META_TEMPLATE = {
     "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
 }
 # OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
-OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "summarizer_abbr", "pred_postprocessor")
-# Keywords of OpenCompass's other models, and of LLaDA's fork of it, with what stands for them here.
-INSTEAD = {
-    "model_kwargs": "device= and dtype=",
-    "tokenizer_kwargs": "tokenizer_path= or chat_template_kwargs=",
-    "peft_path": "the adapter's folder as path=",
-    "gen_steps": "steps=",
-    "gen_blocksize": "block_length=",
-    "diff_confidence_eos_eot_inf": "confidence_eos_eot_inf=",
-    "diff_logits_eos_inf": "logits_eos_inf=",
-    "cfg": "cfg_scale=",
-}
+OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "batch_padding", "summarizer_abbr", "pred_postprocessor")
 
 
 class DiffusionModel(TextModel, BaseModel):
-    """One decoding method on one backbone, as OpenCompass sees a model: a TextModel, with its keywords and these.
+    """One decoding method on one backbone, as OpenCompass sees a model: a TextModel, with its
+    keywords and these.
 
-    stop_words: a text ends before the first of them. plain: prompts without the chat template, as base models read
-    them. generation_kwargs: temperature and do_sample, as transformers has them. meta_template: OpenCompass's roles.
-    What OpenCompass asks leaves its costs beside the predictions (`Asked`).
+    stop_words: a text ends before the first of them. plain: prompts without the chat template, as
+    base models read them. generation_kwargs: temperature and do_sample, as transformers has them.
+    meta_template: OpenCompass's roles. What OpenCompass asks leaves its costs beside the
+    predictions (`Asked`).
 
     Raises ValueError as TextModel does.
     """
 
-    INSTEAD = INSTEAD
     THEIRS = OPENCOMPASS_OWN
-    MOST_IS_SET_BY = "a data set's inferencer"
 
     def __init__(
         self,
@@ -70,17 +62,15 @@ class DiffusionModel(TextModel, BaseModel):
         stop_words: str | Sequence[str] | None = (),
         **more: Any,
     ) -> None:
-        sampled(generation_kwargs or {}, 0.0, "generation_kwargs")  # refused before anything is loaded
+        settings = generation_kwargs or {}
+        sampled(settings, 0.0, "generation_kwargs")  # refused before anything is loaded
         BaseModel.__init__(self, path=str(path))
         TextModel.__init__(self, path, *common, **more)
         self.template_parser = APITemplateParser(META_TEMPLATE if meta_template is None else meta_template)
-        if self.temperature and (generation_kwargs or {}).get("temperature", self.temperature) != self.temperature:
-            raise ValueError(f"temperature={self.temperature} and generation_kwargs={generation_kwargs} disagree")
-        self.temperature = sampled(generation_kwargs or {}, self.temperature, "generation_kwargs")
+        self.temperature = sampled(settings, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, self.temperature)
-        if plain not in (True, False) or (plain and self.chat_template_kwargs):
-            raise ValueError(f"plain={plain!r} must be true or false, and true takes no chat_template_kwargs")
-        self.plain, self.stop_words = plain, stops_of(stop_words, "stop_words")
+        self.plain = plain
+        self.stop_words = stops_of(stop_words)
         self._began = time.time()
 
     def generate(
@@ -90,29 +80,30 @@ class DiffusionModel(TextModel, BaseModel):
         min_out_len: int | None = None,
         stopping_criteria: str | Sequence[str] | None = (),
     ) -> list[str]:
-        """The texts of responses to conversations, decoded at once where the model's calls can be packed.
+        """The texts of responses to conversations, decoded at once where the model's calls can be
+        packed.
 
-        max_out_len: most tokens of a text. stopping_criteria: a text ends before the first of these. Raises ValueError
-        for min_out_len, as nothing makes a response write longer, and for a prompt that is too long.
+        max_out_len: most tokens of a text. stopping_criteria: a text ends before the first of
+        these. Raises ValueError for a prompt that is too long. Nothing makes a response write
+        longer: min_out_len is not used.
         """
-        if min_out_len:
-            raise ValueError(f"min_out_len={min_out_len}: a diffusion response has a fixed length; leave it out")
-        if isinstance(inputs, str):
-            raise ValueError("inputs must be a list of prompts, not one text")
+        if min_out_len is not None and min_out_len > 1:
+            note(f"min_out_len={min_out_len} is not used: a response may end at any token")
         length, _ = self.lengths(max_out_len)
         decoded, costs = self.responses([self._fitted(turns, length) for turns in inputs], max_out_len)
         self._note(costs)
-        stops = [*self.stop_words, *stops_of(stopping_criteria, "stopping_criteria")]
+        stops = [*self.stop_words, *stops_of(stopping_criteria)]
         return [self.text(out.tokens, max_out_len, stops) for out in decoded]
 
     def get_ppl(self, inputs: list[Any], mask_length: list[int] | None = None) -> np.ndarray[Any, Any]:
         """Mean negative log-likelihood of a token of each text, in nats, (N,).
 
-        mask_length: how many tokens at the beginning of each text are only read; without it the first one is.
+        mask_length: how many tokens at the beginning of each text are only read; without it the
+        first one is.
         """
-        pairs, scored, begun = [], [], [1] * len(inputs) if mask_length is None else mask_length
-        if len(begun) != len(inputs) or min(begun, default=0) < 0:
-            raise ValueError(f"mask_length={mask_length!r} must be a number of tokens for each of {len(inputs)} texts")
+        pairs = []
+        scored = []
+        begun = [1] * len(inputs) if mask_length is None else mask_length
         for text, read in zip(inputs, begun, strict=True):
             ids_L = prompt_tensor(self.backbone, self.backbone.text_tokenizer()(_flat(text)).input_ids)
             pairs.append((ids_L[:read], ids_L[read:]))
@@ -141,7 +132,8 @@ class DiffusionModel(TextModel, BaseModel):
         return np.array([each.value for each in found])
 
     def _note(self, costs: Iterable[dict[str, Any]]) -> None:
-        """Append what was asked last to the file beside OpenCompass's predictions, if it was OpenCompass that asked."""
+        """Append what was asked last to the file beside OpenCompass's predictions, if it was
+        OpenCompass that asked."""
         asked = Asked.of_caller()
         if asked is not None:
             head = {"began": self._began} | ({} if asked.label is None else {"label": str(asked.label)})
@@ -150,7 +142,8 @@ class DiffusionModel(TextModel, BaseModel):
                 file.write("\n".join(lines) + "\n")
 
     def parse_template(self, prompt_template: Any, mode: str) -> Any:
-        """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers write them down."""
+        """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers
+        write them down."""
         parsed = self.template_parser.parse_template(prompt_template, mode)
         if mode == "gen":
             return parsed
@@ -164,12 +157,14 @@ class DiffusionModel(TextModel, BaseModel):
         return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
     def _fitted(self, turns: Any, length: int) -> torch.Tensor:
-        """The ids of a conversation, LongTensor (P,), with room for a response of `length` tokens."""
+        """The ids of a conversation, LongTensor (P,), with room for a response of `length`
+        tokens."""
         return self.fitted(encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs), length)
 
 
 class Asked(NamedTuple):
-    """What an inferencer asks about: the file of costs beside its predictions, its first item, a choice's label."""
+    """What an inferencer asks about: the file of costs beside its predictions, its first item, a
+    choice's label."""
 
     file: Path
     item: int
@@ -178,7 +173,8 @@ class Asked(NamedTuple):
     @staticmethod
     def of_caller() -> "Asked | None":
         """What the inferencer asks that called, None without one."""
-        # OpenCompass tells a model neither the data set nor the item; both are variables of the inferencer.
+        # OpenCompass tells a model neither the data set nor the item; both are variables of the
+        # inferencer.
         frame = inspect.currentframe()
         while frame is not None:
             own = frame.f_locals
@@ -192,12 +188,13 @@ class Asked(NamedTuple):
 def encode_chat(
     backbone: Backbone, turns: Any, plain: bool = False, template: Mapping[str, Any] | None = None
 ) -> torch.Tensor:
-    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,).
+    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template:
+    LongTensor (P,).
 
     plain: without the template (`chat.encode_plain`). template: what it is rendered with.
 
-    Raises ValueError for a chat template that cannot be used, and for text that holds the mask token: the model would
-    take it for a position to fill.
+    Raises ValueError for a chat template that cannot be used, and for text that holds the mask
+    token: the model would take it for a position to fill.
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]

@@ -1,13 +1,16 @@
-"""A decoder's options: one struct for each decoder, and one conversion that checks every name, type and range.
+"""A decoder's options: one struct for each decoder, and one conversion that checks every name, type
+and range.
 
-Light: no torch. The rules of a single field are in its type (`Annotated[int, Meta(ge=1)]`, `Literal[...]`), rules
-between fields in the struct's `check`.
+Light: no torch. The rules of a single field are in its type (`Annotated[int, Meta(ge=1)]`,
+`Literal[...]`), rules between fields in the struct's `check`.
 """
 
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path, PurePath
 from textwrap import shorten
 from typing import Annotated, Any, TypeVar
@@ -42,9 +45,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class EndOptions(Options, frozen=True, kw_only=True):
     """What every decoder does about the end of a response.
 
-    logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives
-    confidences, so that they are committed last, or re-masked first; at a temperature above 0 EoT alone, as in the
-    official sampler. stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text stays.
+    logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the
+    softmax that gives confidences, so that they are committed last, or re-masked first; at a
+    temperature above 0 EoT alone, as in the official sampler. stop_at_eos: once all before an EOS
+    is resolved, the masks after it become EOS; the text stays.
     """
 
     logits_eos_inf: bool = False
@@ -52,13 +56,20 @@ class EndOptions(Options, frozen=True, kw_only=True):
     stop_at_eos: bool = False
 
 
+@cache
+def note(text: str) -> None:
+    """Print a line on stderr, once in a process."""
+    print(text, file=sys.stderr)
+
+
 def meant(
     name: object, valid: Iterable[str], kinds: Mapping[str, Collection[str]] | None = None, whole: bool = False
 ) -> str:
-    """The end of a message about a name that is unknown, or no name at all: what to write instead, in a line at most.
+    """The end of a message about a name that is unknown, or no name at all: what to write instead,
+    in a line at most.
 
-    These are the valid names most like it, else some of all that are valid. kinds: names of other kinds, by kind.
-    whole: all valid ones in any case, as the Python interface names them.
+    These are the valid names most like it, else some of all that are valid. kinds: names of other
+    kinds, by kind. whole: all valid ones in any case, as the Python interface names them.
     """
     text = str(name)
     if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
@@ -71,7 +82,8 @@ def meant(
 
 
 def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
-    """The options of a decoder, `whose` for messages. Raises ValueError naming the option and what is valid."""
+    """The options of a decoder, `whose` for messages. Raises ValueError naming the option and what
+    is valid."""
     names = kind.__struct_fields__
     for name in values:
         if name not in names:

@@ -1,11 +1,11 @@
-"""What every decoder is given, whatever its options, and the one way in which it fills the response."""
+"""What every decoder is given, whatever its options, and the one way in which it fills the
+response."""
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import torch
 
@@ -15,19 +15,22 @@ from model_wrappers.sampling import Sampler
 from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
 
 ROUNDING = 1e-2  # of a probability in bfloat16
+WAYS = get_args(How)  # any other word for how a token came counts as "unmasked"
 
 
 @dataclass(frozen=True)
 class Request:
     """One response to decode.
 
-    backbone, draft: the models of targets and of draft probs (it may be the same), each in a ledger. x_1L: LongTensor
-    (1, L), prompt and response, which decoders read, and change through `commit` and `remask` alone. start: index of
-    the response's first token. block_length: it divides the response. temperature: 0 is greedy. sampler: all
-    randomness. observer: sees every change. windows: those of `record`. given: positions, the prompt's too, that are
-    never masked again. grid: the blocks of a block model, the last of which may go beyond the response; None is LLaDA's
-    blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks. ways: how
-    many tokens were committed, by how they came; "rejected": how often drafts were.
+    backbone, draft: the models of targets and of draft probs (it may be the same), each in a
+    ledger. x_1L: LongTensor (1, L), prompt and response. Decoders change it through `commit` and
+    `remask`, which note how and by what probability, or in place. start: index of the response's
+    first token. block_length: it divides the response. temperature: 0 is greedy. sampler: all
+    randomness. observer: sees every change. windows: those of `record`. given: positions, the
+    prompt's too, that are never masked again. grid: the blocks of a block model, the last of which
+    may go beyond the response; None is LLaDA's blocks. end: index after the response (None: the
+    sequence's). finished: ends and times of finished blocks. observed: the sequence as the observer
+    knows it.
     """
 
     backbone: Ledger
@@ -43,7 +46,11 @@ class Request:
     grid: Grid | None = None
     end: int | None = None
     finished: list[tuple[int, float]] = field(default_factory=list)
-    ways: Counter[str] = field(default_factory=Counter)
+    observed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.observer is not None:
+            self.observed.extend(self.x_1L[0].tolist())
 
     @property
     def mask_id(self) -> int:
@@ -64,7 +71,8 @@ class Request:
     def blocks(self) -> Iterator[range]:
         """The positions of every block in turn, the first of which may begin in the prompt.
 
-        A block model's response ends with the block that has EOS. A decoder calls `finish` after each.
+        A block model's response ends with the block that has EOS. A decoder calls `finish` after
+        each.
         """
         for end in self.block_ends:
             yield range(end - self.block_length, end)
@@ -92,38 +100,71 @@ class Request:
     ) -> None:
         """Put tokens at positions of the sequence.
 
-        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one for all. probs: (N,), what the
-        decoder gave each token; None if it gave none. how: how they came, one word or (N,).
+        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one for all.
+        probs: (N,), what the decoder gave each token; None if it gave none. how: how they came, one
+        word or (N,).
         """
+        self.observe()
         self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
-        self.ways.update({how: len(positions)} if isinstance(how, str) else how)
         if self.observer is not None:
-            changed = [at - self.start for at in torch.as_tensor(positions).tolist()]
-            given = [math.nan] * len(changed) if probs is None else _listed(probs)
-            ways: Sequence[How] = [how] * len(changed) if isinstance(how, str) else how
-            if not len(changed) == len(given) == len(ways):
-                raise ValueError(f"{len(given)} probs and {len(ways)} words for {len(changed)} positions")
-            self.observer.committed(*self._inside(changed, self.x_1L[0, positions].tolist(), given, ways))
+            self._committed(torch.as_tensor(positions).tolist(), probs, how)
+
+    def observe(self) -> None:
+        """Show the observer, if there is one, what was written into the sequence in place since it
+        saw it."""
+        if self.observer is None:
+            return
+        sequence = self.x_1L[0].tolist()
+        written = [at for at, token in enumerate(sequence) if token != self.observed[at]]
+        masked = [at for at in written if sequence[at] == self.mask_id]
+        filled = [at for at in written if sequence[at] != self.mask_id]
+        if masked:
+            self._remasked(masked)
+        if filled:
+            self._committed(filled, None, "unmasked")
+
+    def _committed(self, at: list[int], probs: torch.Tensor | Sequence[float] | None, how: How | Sequence[How]) -> None:
+        """Tell the observer of tokens that are at indices of the sequence now."""
+        assert self.observer is not None
+        sequence = self.x_1L[0].tolist()
+        tokens = [sequence[index] for index in at]
+        given = [math.nan] * len(at) if probs is None else _listed(probs)
+        words = [how] * len(at) if isinstance(how, str) else how
+        if not len(at) == len(given) == len(words):
+            raise ValueError(f"{len(given)} probs and {len(words)} words for {len(at)} positions")
+        ways = [word if word in WAYS else "unmasked" for word in words]
+        self.observed[:] = sequence
+        self.observer.committed(*self._inside([index - self.start for index in at], tokens, given, ways))
+
+    def _remasked(self, at: list[int]) -> None:
+        """Tell the observer of indices of the sequence that are corrupted again."""
+        assert self.observer is not None
+        sequence = self.x_1L[0].tolist()
+        for index in at:
+            self.observed[index] = sequence[index]
+        tokens = [sequence[index] for index in at]
+        self.observer.remasked(*self._inside([index - self.start for index in at], tokens))
 
     def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
-        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel.
+        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from
+        another kernel.
 
         Raises ValueError for positions that were given.
         """
         given = self.given.intersection(positions)
         if given:
             raise ValueError(f"positions {sorted(given)} of the sequence were given; a decoder must not mask them")
+        self.observe()
         self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
         if self.observer is not None:
-            changed = [at - self.start for at in positions]
-            self.observer.remasked(*self._inside(changed, self.x_1L[0, positions].tolist()))
+            self._remasked(list(positions))
 
     def reject(self, drafts: Callable[[], Rejected]) -> None:
         """Note the drafts of a window that were not accepted, before the window itself.
 
-        drafts: gives them; it is called for an observer that wants them, so that else their probabilities cost nothing.
+        drafts: gives them; it is called for an observer that wants them, so that else their
+        probabilities cost nothing.
         """
-        self.ways["rejected"] += 1
         if self.observer is not None and isinstance(self.observer, FullObserver):
             positions, tokens, draft_probs, target_probs = drafts()
             at = [position - self.start for position in positions]
@@ -132,36 +173,34 @@ class Request:
             self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
 
     def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
-        """Note a speculative window. Raises ValueError for counts that cannot be.
+        """Note a speculative window. Raises ValueError for one that accepts more than it proposed
+        or committed.
 
-        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order; those after
-        the response, in a block model's last block, are not counted.
+        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their
+        order; those after the response, in a block model's last block, are not counted.
         """
-        counted = vars(window).values()
-        whole = {*map(type, counted)} == {int} and min(counted) >= 0
-        if not whole or window.accepted > min(window.proposed, window.committed):
-            raise ValueError(
-                f"{window} cannot be: it counts in int from 0, and accepts no more than it proposed or committed"
-            )
-        last = self.windows[-1] if self.windows else None
-        if last and (last.step, last.round, last.start) == (window.step, window.round, window.start):
-            raise ValueError(f"{window} is recorded already")
+        window = Window(*map(int, vars(window).values()))
+        if window.accepted > min(window.proposed, window.committed):
+            raise ValueError(f"{window} cannot be: it accepts no more than it proposed or committed")
         inside = [position < self.start + self.length for position in positions or ()]
         if not all(inside):
             if not any(inside):
                 return
             drafts = inside[len(inside) - window.proposed :]
-            counts = sum(drafts), sum(drafts[: window.accepted]), sum(inside[: window.committed])
-            window = Window(window.step, window.round, window.start, *counts)
-        places = self.x_1L.shape[1] - self.start
-        if max(window.proposed, window.committed, window.start + 1) > places:
-            raise ValueError(f"{window} cannot be: the response has {places} tokens, and start counts from its first")
+            window = replace(
+                window,
+                proposed=sum(drafts),
+                accepted=sum(drafts[: window.accepted]),
+                committed=sum(inside[: window.committed]),
+            )
+        self.observe()
         self.windows.append(window)
         if self.observer is not None and isinstance(self.observer, FullObserver):
             self.observer.recorded(window)
 
     def _inside(self, at: list[int], *values: Sequence[Any]) -> Any:
-        """Places in the response, and values of them, without those in the prompt or beyond the end."""
+        """Places in the response, and values of them, without those in the prompt or beyond the
+        end."""
         if min(at, default=0) >= 0 and max(at, default=0) < self.length:
             return at, *values
         kept = [number for number, place in enumerate(at) if 0 <= place < self.length]
@@ -169,7 +208,8 @@ class Request:
 
 
 def fill_after_eos(request: Request) -> bool:
-    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was so."""
+    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was
+    so."""
     response_L, eos_id = request.x_1L[0, request.start :], request.backbone.eos_id
     eos = (response_L == eos_id).nonzero()
     if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):

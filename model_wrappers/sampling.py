@@ -1,7 +1,9 @@
-"""Rules that decoders share, as pure functions, and the one object that all their randomness goes through.
+"""Rules that decoders share, as pure functions, and the one object that all their randomness goes
+through.
 
-Shapes: N positions, W window, V vocabulary. Probs are float64: at that precision two different confidences near 1 stay
-different, so which positions are re-masked does not depend on the shape of a batch.
+Shapes: N positions, W window, V vocabulary. Probs are float64: at that precision two different
+confidences near 1 stay different, so which positions are re-masked does not depend on the shape of
+a batch.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,8 @@ class Sampler:
 
     def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
         """One token from each of N distributions: LongTensor (N,) on their device."""
-        # On the CPU, whatever the device of the probs: the same seed then gives the same draws everywhere.
+        # On the CPU, whatever the device of the probs: the same seed then gives the same draws
+        # everywhere.
         drawn_N = torch.multinomial(probs_NV.cpu(), 1, generator=self._generator)[:, 0]
         return drawn_N.to(probs_NV.device)
 
@@ -43,7 +46,8 @@ class Sampler:
 def token_probs(
     logits_NV: torch.Tensor, temperature: float, exclude: int | Sequence[int] | None = None
 ) -> torch.Tensor:
-    """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets probability 0."""
+    """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets
+    probability 0."""
     if exclude is not None:
         excluded = torch.tensor([exclude] if isinstance(exclude, int) else exclude, device=logits_NV.device)
         logits_NV = logits_NV.index_fill(-1, excluded, -torch.inf)
@@ -63,7 +67,8 @@ def draw(probs_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.
 
 
 def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, pi - rho)), (V,), which a corrected token is drawn from; the target where nothing exceeds rho."""
+    """norm(max(0, pi - rho)), (V,), which a corrected token is drawn from; the target where nothing
+    exceeds rho."""
     excess_V = (target_V - draft_V).clamp_min(0)
     total = excess_V.sum()
     return excess_V / total if total > 0 else target_V
@@ -72,10 +77,12 @@ def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
 def speculative_accept(
     target_WV: torch.Tensor, draft_WV: torch.Tensor, drafts: list[int], temperature: float, sampler: Sampler
 ) -> tuple[list[int], int]:
-    """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the paper's Algorithm 2).
+    """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the
+    paper's Algorithm 2).
 
-    target_WV, draft_WV: probs pi and rho of the window; drafts: its W tokens, drawn from rho. Returns the tokens to
-    commit, and how many of them are accepted drafts; if that is fewer than W, the last token is the correction.
+    target_WV, draft_WV: probs pi and rho of the window; drafts: its W tokens, drawn from rho.
+    Returns the tokens to commit, and how many of them are accepted drafts; if that is fewer than W,
+    the last token is the correction.
     """
     draft_W1 = torch.tensor(drafts, device=target_WV.device)[:, None]
     ratios = (target_WV.gather(1, draft_W1) / draft_WV.gather(1, draft_W1))[:, 0].tolist()
@@ -89,8 +96,8 @@ def speculative_accept(
 def in_doubt(best_W: torch.Tensor, below: float | None, fresh: bool) -> torch.Tensor:
     """Which positions of a window need a new context pass first, bool (W,).
 
-    best_W: the probability of the best token, at temperature 1. below: what is too little (None: nothing). fresh: the
-    context of the first position is up to date.
+    best_W: the probability of the best token, at temperature 1. below: what is too little (None:
+    nothing). fresh: the context of the first position is up to date.
     """
     doubtful_W = torch.zeros_like(best_W, dtype=torch.bool) if below is None else best_W < below
     if fresh:
@@ -99,7 +106,8 @@ def in_doubt(best_W: torch.Tensor, below: float | None, fresh: bool) -> torch.Te
 
 
 def quotas(count: int, steps: int) -> list[int]:
-    """How many of `count` positions each of `steps` steps commits: even, the first ones take the remainder."""
+    """How many of `count` positions each of `steps` steps commits: even, the first ones take the
+    remainder."""
     base, extra = divmod(count, steps)
     return [base + (step < extra) for step in range(steps)]
 

@@ -1,4 +1,5 @@
-"""One decoding method on one backbone, as evaluation harnesses ask it: what their adapters share. Needs none of them.
+"""One decoding method on one backbone, as evaluation harnesses ask it: what their adapters share.
+Needs none of them.
 
 Shapes: P prompt, G response, A answer.
 """
@@ -8,7 +9,7 @@ import inspect
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -18,35 +19,47 @@ from transformers import PreTrainedTokenizerFast
 
 from model_wrappers.api import check_lengths, check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone, ReadsAt
-from model_wrappers.backbones.plain import PlainForward
 from model_wrappers.backbones.registry import load_backbone
-from model_wrappers.batches import TRIED, at_once, check_turns, in_batch
+from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length
 from model_wrappers.costs import costs_of
 from model_wrappers.decoders import Method, decoder_named
 from model_wrappers.likelihood import DRAWS, Likelihood, log_likelihood
-from model_wrappers.options import meant
+from model_wrappers.options import meant, note
 from model_wrappers.trace import Decoded, FullObserver
+
+SAMPLING = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
+NEUTRAL: Mapping[str, Sequence[Any]] = {
+    "top_p": [1],
+    "top_k": [0, -1],
+    "min_p": [0],
+    "num_beams": [1],
+    "repetition_penalty": [1],
+    "length_penalty": [1],
+    "presence_penalty": [0],
+    "frequency_penalty": [0],
+}
 
 
 class TextModel:
     """One decoding method on one backbone.
 
-    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take one. The method's
-    options stand in `options`, or as keywords of their own (`steps=4`). gen_length: tokens of a response; None takes
-    `max_out_len`, rounded up to blocks, and cuts the text there. device, dtype: by default the GPU that is visible and
-    bfloat16, else the CPU and float32. max_seq_len: of prompt and response together; a longer prompt is refused, or
-    loses its middle with mode="mid". chat_template_kwargs: what the chat template is rendered with. seed: with the
-    prompt, and how often that was asked before, it makes the random seed of a response. draws: of a likelihood
+    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take
+    one. method: a name, a function, or "FILE.py:name". Its options stand in `options`, or as
+    keywords of their own (`steps=4`). gen_length: tokens of a response, whatever the harness says;
+    None takes `max_out_len`, rounded up to blocks, and cuts the text there. device, dtype: by
+    default the GPU that is visible and bfloat16, else the CPU and float32. max_seq_len: of prompt
+    and response together; a longer prompt is refused, or loses its middle with mode="mid".
+    chat_template_kwargs: what the chat template is rendered with. seed: with the prompt, and how
+    often that was asked before, it makes the random seed of a response. draws: of a likelihood
     estimate.
 
-    Raises ValueError for an unknown keyword, naming the valid ones, and for whatever `decode` refuses.
+    Raises ValueError for an unknown keyword, naming the valid ones, and for whatever `decode`
+    refuses.
     """
 
-    INSTEAD: ClassVar[Mapping[str, str]] = {}  # keywords of other models, and what stands for them here
     THEIRS: ClassVar[Sequence[str]] = ()  # keywords that the harness uses itself
-    MOST: ClassVar[str] = "max_out_len"  # what the harness calls the most tokens of a text
-    MOST_IS_SET_BY: ClassVar[str] = "its caller"
+    LENGTH_KEYWORD: ClassVar[str] = "max_out_len"  # what the harness calls the most tokens of a text
 
     def __init__(
         self,
@@ -74,12 +87,12 @@ class TextModel:
         self.decoder = decoder_named(method)
         self.options = self._options(options or {}, more)
         self.temperature = temperature
-        if type(seed) is not int or type(draws) is not int or draws < 1:
-            raise ValueError(f"seed={seed!r} and draws={draws!r} must be whole numbers, draws at least 1")
+        check_temperature(self.decoder, temperature)
         if mode not in ("none", "mid"):
             raise ValueError(f"mode={mode!r} must be 'none', which refuses a prompt that is too long, or 'mid'")
-        check_temperature(self.decoder, temperature)
-        self._given, self._block, self._most = gen_length, block_length, max_out_len
+        self._given = gen_length
+        self._block = block_length
+        self._most = max_out_len
         how = {"dtype": dtype, "trust_remote_code": trust_remote_code, "reads_at": reads_at}
         self.backbone = _loaded(path, device, **how)
         if tokenizer_path is not None:
@@ -93,31 +106,28 @@ class TextModel:
         if gen_length is not None or max_out_len is not None:
             self.lengths()
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
-        self.longest, self.cut_middle = min(self.backbone.max_length, max_seq_len or sys.maxsize), mode == "mid"
-        self.seed, self.draws = seed, draws
+        self.longest = min(self.backbone.max_length, max_seq_len or sys.maxsize)
+        self.cut_middle = mode == "mid"
+        self.seed = seed
+        self.draws = draws
         self._asked: Counter[bytes] = Counter()
-        self._tried = False  # in turns, as `check_turns` does
 
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options, from `options` and from keywords of their own."""
-        known, own = self.decoder.options.__struct_fields__, type(self).__name__
-        inits = [each.__init__ for each in type(self).__mro__ if issubclass(each, TextModel)]
-        named = dict.fromkeys(name for init in inits for name in inspect.signature(init).parameters)
-        valid = [name for name in [*named, *known] if name not in ("self", "common", "more")]
-        for name in more:
-            if name in self.INSTEAD:
-                raise ValueError(f"{own} takes no {name}; give {self.INSTEAD[name]}")
-            if name not in known and name not in self.THEIRS:
-                raise ValueError(
-                    f"unknown keyword {name!r} for {own}(method={self.decoder.name!r}){meant(name, valid, whole=True)}"
-                )
-            if name in options:
-                raise ValueError(f"{name} stands in options and beside it; give it once")
+        known = self.decoder.options.__struct_fields__
+        kind = type(self).__name__
+        for name, value in more.items():
+            if name not in (*known, *self.THEIRS) and not is_neutral(name, value):
+                inits = [base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)]
+                valid = [*dict.fromkeys(name for init in inits for name in inspect.signature(init).parameters), *known]
+                what = f"{kind}(method={self.decoder.name!r})"
+                raise ValueError(f"unknown keyword {name!r} for {what}{meant(name, valid, whole=True)}")
         return dict(options) | {name: value for name, value in more.items() if name in known}
 
     @property
     def gen_length(self) -> int:
-        """Tokens of a response. Raises ValueError where they are not known before they are asked for."""
+        """Tokens of a response. Raises ValueError where they are not known before they are asked
+        for."""
         return self.lengths()[0]
 
     @property
@@ -126,28 +136,28 @@ class TextModel:
         return self.lengths()[1]
 
     def lengths(self, max_out_len: int | None = None) -> tuple[int, int]:
-        """Tokens of a response and of its blocks. Raises ValueError where they are not known, or disagree.
+        """Tokens of a response and of its blocks. Raises ValueError where they are not known, or do
+        not fit.
 
-        max_out_len: the harness's, of the data set or the model's configuration.
+        max_out_len: the harness's, of the data set or the model's configuration; gen_length wins,
+        and a line says so.
         """
-        given, wanted = self._given, self._most if max_out_len is None else max_out_len
-        if given is not None and wanted not in (None, given):
-            raise ValueError(
-                f"gen_length={given} and {self.MOST}={wanted} disagree, and a response has one length: leave one out, "
-                f"or make them the same ({self.MOST_IS_SET_BY} may set {self.MOST})"
-            )
-        length = wanted if given is None else given
+        wanted = self._most if max_out_len is None else max_out_len
+        length = wanted if self._given is None else self._given
         if length is None:
-            raise ValueError(f"the length of a response is not known: give gen_length, or {self.MOST}")
+            raise ValueError(f"the length of a response is not known: give gen_length, or {self.LENGTH_KEYWORD}")
+        if wanted not in (None, length):
+            note(f"responses have gen_length={length} tokens, not {self.LENGTH_KEYWORD}={wanted}")
         check_lengths(length, length)
         block = length if self._block is None else self._block
-        if given is None and block > 0:
+        if self._given is None and block > 0:
             length = -(-length // block) * block
         check_lengths(length, block)
         return length, block
 
     def fitted(self, prompt_P: torch.Tensor, length: int) -> torch.Tensor:
-        """A prompt, LongTensor (P,), with room for a response of `length` tokens. Raises ValueError if it is too long.
+        """A prompt, LongTensor (P,), with room for a response of `length` tokens. Raises ValueError
+        if it is too long.
 
         With mode="mid" it loses its middle instead.
         """
@@ -164,7 +174,8 @@ class TextModel:
     def respond(
         self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None, max_out_len: int | None = None
     ) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it twice."""
+        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it
+        twice."""
         length, block = self.lengths(max_out_len)
         once = partial(
             decode,
@@ -185,43 +196,48 @@ class TextModel:
     def responses(
         self, prompts: Sequence[torch.Tensor], max_out_len: int | None = None
     ) -> tuple[list[Decoded], list[dict[str, Any]]]:
-        """Responses to encoded prompts, decoded at once where the model's calls can be packed, and what each cost.
+        """Responses to encoded prompts, decoded at once where the model's calls can be packed, and
+        what each cost.
 
-        The seconds of responses decoded at once are each one's share of them all, and `batch` says how many they were.
+        The seconds of responses decoded at once are each one's share of them all, and `batch` says
+        how many they were.
         """
-        packed = len(prompts) > 1 and isinstance(self.backbone._run, PlainForward)
+        models = [self.backbone, *([self.options["draft"]] if "draft" in self.options else [])]
+        unpacked = [model.name for model in models if not model.can_pack]
+        packed = len(prompts) > 1 and not unpacked
+        if len(prompts) > 1 and unpacked:
+            note(f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no batch")
+        model = self.batched() if packed else self
 
         def job(number: int, seed: int) -> tuple[int, Decoded]:
-            return number, (self.batched() if packed else self).respond(prompts[number], seed, max_out_len=max_out_len)
+            return number, model.respond(prompts[number], seed, max_out_len=max_out_len)
 
-        seeds = [*map(self._seed, prompts)]
-        if packed and not self._tried and not isinstance(self.decoder.source, str):
-            first = zip(prompts[:TRIED], seeds, strict=False)
-            check_turns([partial(self.batched().respond, *each, max_out_len=max_out_len) for each in first])
-            self._tried = True
-        jobs = [partial(job, number, seed) for number, seed in enumerate(seeds)]
+        jobs = [partial(job, number, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)]
         begun = time.perf_counter()
         decoded = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
-        shared = {"seconds": (time.perf_counter() - begun) / len(jobs), "batch": len(jobs)} if packed else {}
-        found, costs = [decoded[number] for number in range(len(jobs))], []
-        for prompt_P, out in zip(prompts, found, strict=True):
+        shared: dict[str, Any] = {}
+        if packed:
+            shared = {"seconds": (time.perf_counter() - begun) / len(jobs), "batch": len(jobs)}
+        outs = [decoded[number] for number in range(len(jobs))]
+        costs = []
+        for prompt_P, out in zip(prompts, outs, strict=True):
             windows = {"windows": [vars(window) for window in out.trace.windows]}
             costs.append(costs_of(self.backbone, prompt_P, out) | windows | shared)
-        return found, costs
+        return outs, costs
 
-    def batched(self, before: Callable[[], None] | None = None) -> Self:
-        """This model for one response of `batches.at_once`; before: of `in_batch`.
-
-        Raises ValueError where its calls cannot be packed.
-        """
-        own, draft = copy(self), self.options.get("draft")
-        own.backbone = in_batch(self.backbone, before)
+    def batched(self) -> Self:
+        """This model for one response of `batches.at_once`. Raises ValueError where its calls
+        cannot be packed."""
+        waiting = copy(self)
+        waiting.backbone = in_batch(self.backbone)
+        draft = self.options.get("draft")
         if draft is not None:
-            own.options = self.options | {"draft": own.backbone if draft is self.backbone else in_batch(draft, before)}
-        return own
+            waiting.options = self.options | {"draft": waiting.backbone if draft is self.backbone else in_batch(draft)}
+        return waiting
 
     def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
-        """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are drawn by its ids."""
+        """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are
+        drawn by its ids."""
         if (length := len(prompt_P) + len(answer_A)) > self.longest:
             raise ValueError(
                 f"a text of {length} tokens exceeds the limit of {self.longest} (max_seq_len, or the model's)"
@@ -230,47 +246,59 @@ class TextModel:
         return log_likelihood(self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws)
 
     def text(self, tokens_G: torch.Tensor, most: int | None, stops: Sequence[str]) -> str:
-        """The text of a response, LongTensor (G,): of `most` tokens at most, up to the first of the stops."""
-        content = tokens_G[: min(content_length(self.backbone, tokens_G), most or sys.maxsize)]
+        """The text of a response, LongTensor (G,), up to the first of the stops.
+
+        most: tokens of the text, where gen_length does not say them.
+        """
+        content = tokens_G[: content_length(self.backbone, tokens_G)]
+        if self._given is None:
+            content = content[:most]
         text = str(self.backbone.text_tokenizer().decode(content, skip_special_tokens=True))
         return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=None)]
 
     def _seed(self, prompt_P: torch.Tensor) -> int:
-        """The random seed of a response: a new one each time that a prompt is asked, the same in every process."""
+        """The random seed of a response: a new one each time that a prompt is asked, the same in
+        every process."""
         prompt = str(prompt_P.tolist()).encode()
         self._asked[prompt] += 1
         digest = hashlib.sha256(f"{self.seed} {self._asked[prompt]} ".encode() + prompt).digest()
         return int.from_bytes(digest[:6], "big")
 
 
-def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
-    """The temperature that do_sample and temperature ask for, as transformers has them; `usual` where none is said.
+def is_neutral(name: str, value: Any) -> bool:
+    """Whether a setting of other models, which decoders here do not have, changes nothing at this
+    value."""
+    return name in NEUTRAL and (value is None or value in NEUTRAL[name])
 
-    Raises ValueError for any other setting. what: holds them, for the message.
+
+def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
+    """The temperature that do_sample and temperature ask for, as transformers has them; `usual`
+    where none is said.
+
+    Raises ValueError for any other setting that would change something. what: holds them, for the
+    message.
     """
-    if not isinstance(settings, Mapping):
-        raise ValueError(f"{what}={settings!r} must be a dict of temperature and do_sample")
-    others = [name for name in settings if name not in ("temperature", "do_sample")]
-    if others:
-        raise ValueError(f"{what} takes temperature and do_sample, not {', '.join(others)}")
-    sample, temperature = settings.get("do_sample"), settings.get("temperature", usual)
-    if sample not in (None, True, False):
-        raise ValueError(f"{what}: do_sample={sample!r} must be true or false")
+    sample = settings.get("do_sample")
+    temperature = settings.get("temperature", usual)
+    is_greedy = not temperature or sample is False
+    for name, value in settings.items():
+        if name in ("temperature", "do_sample") or is_neutral(name, value) or (is_greedy and name in SAMPLING):
+            continue
+        raise ValueError(f"{what} has {name}={value!r}, and decoders here take temperature and do_sample")
     if sample and not temperature:
         raise ValueError(f"{what}: do_sample needs a temperature above 0")
-    return 0.0 if sample is False else temperature
+    return 0.0 if is_greedy else temperature
 
 
-def stops_of(given: str | Sequence[str] | None, what: str) -> list[str]:
-    """The texts before which a text ends, of one or several. Raises ValueError for what is none, and an empty one."""
-    found = [given] if isinstance(given, str) else list(given or ())
-    if not all(isinstance(stop, str) and stop for stop in found):
-        raise ValueError(f"{what}={given!r} must be texts that are not empty")
-    return found
+def stops_of(given: str | Sequence[str] | None) -> list[str]:
+    """The texts before which a text ends, of one or several; an empty one ends none."""
+    stops = [given] if isinstance(given, str) else list(given or ())
+    return [stop for stop in stops if stop]
 
 
 def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
-    """A model on a device, by default on the GPU that is visible. Without one a line on stderr says so."""
+    """A model on a device, by default on the GPU that is visible. Without one a line on stderr says
+    so."""
     if isinstance(model, Backbone):
         given = {"device": device, **how}.items()
         if dropped := [name for name, value in given if value is not None and value is not False]:

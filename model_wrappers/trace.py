@@ -1,4 +1,5 @@
-"""What a decoder did: its windows and costs, whoever observes it commit, and the log of a whole response."""
+"""What a decoder did: its windows and costs, whoever observes it commit, and the log of a whole
+response."""
 
 from __future__ import annotations
 
@@ -12,16 +13,18 @@ if TYPE_CHECKING:
 
 Ints = Sequence[int]
 Floats = Sequence[float]
-# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one known to be accepted (the target gave its
-# draft probs, so that no row ran for it), the correction of a rejected one, drawn from its target without speculation,
-# or filled in after an EOS.
+# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one known to be accepted
+# (the target gave its draft probs, so that no row ran for it), the correction of a rejected one,
+# drawn from its target without speculation, or filled in after an EOS.
 How = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
 
 
 class Rejected(NamedTuple):
-    """Drafts of a window that were not accepted: the first was rejected, those after it were not judged.
+    """Drafts of a window that were not accepted: the first was rejected, those after it were not
+    judged.
 
-    positions: indices into the sequence. draft_probs, target_probs: (N,), of the tokens at temperature 1.
+    positions: indices into the sequence. draft_probs, target_probs: (N,), of the tokens at
+    temperature 1.
     """
 
     positions: Sequence[int]
@@ -34,13 +37,16 @@ class Observer(Protocol):
     """Sees every change to the response, in order, as decoders commit through their request."""
 
     def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
-        """Tokens that are now at positions of the response, with the probability that the decoder gave each.
+        """Tokens that are now at positions of the response, with the probability that the decoder
+        gave each.
 
-        A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none (filled).
+        A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none
+        (filled).
         """
 
     def remasked(self, positions: Ints, tokens: Ints) -> None:
-        """Positions of the response that are corrupted again, with the tokens that are there now: masks, or noise."""
+        """Positions of the response that are corrupted again, with the tokens that are there now:
+        masks, or noise."""
 
 
 @runtime_checkable
@@ -61,9 +67,9 @@ class FullObserver(Observer, Protocol):
 class Window:
     """One speculative window.
 
-    step: diffusion step, from 0. round: number of the window in that step and block, from 0. start: index of its first
-    position in the response. proposed, accepted: verified draft tokens, and those kept. committed: resolved positions,
-    a corrected one among them.
+    step: diffusion step, from 0. round: number of the window in that step and block, from 0. start:
+    index of its first position in the response. proposed, accepted: verified draft tokens, and
+    those kept. committed: resolved positions, a corrected one among them.
     """
 
     step: int
@@ -78,10 +84,13 @@ class Window:
 class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
-    forwards: calls of a model (NFE); rows: their sequences; token_forwards: tokens that went through it; cached_tokens:
-    tokens with keys and values from a cache. The draft_ numbers are the part that gave draft probs, by whichever model.
-    seconds: wall-clock of the decoder, the device synchronised on both sides. block_seconds: tokens of the response
-    after each block, and the seconds until then; empty where a decoder of several blocks does not take them one by one.
+    forwards: calls of a model (NFE); rows: their sequences; token_forwards: tokens that went
+    through it; cached_tokens: tokens with keys and values from a cache. The draft_ numbers are the
+    part that gave draft probs, by whichever model, and all calls of models that are not the
+    request's. changed_forwards: those of models whose modules were changed since they were loaded,
+    so that the model's own code ran. seconds: wall-clock of the decoder, the device synchronised on
+    both sides. block_seconds: tokens of the response after each block, and the seconds until then;
+    empty where a decoder of several blocks does not take them one by one.
     """
 
     forwards: int = 0
@@ -91,6 +100,7 @@ class Trace:
     draft_forwards: int = 0
     draft_rows: int = 0
     draft_token_forwards: int = 0
+    changed_forwards: int = 0
     seconds: float = 0.0
     block_seconds: list[tuple[int, float]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -106,19 +116,21 @@ class Decoded:
 
 SIDE_FILE = ".costs.jsonl"  # of costs, in the place of .json, beside OpenCompass's predictions of a data set
 NO_WINDOW = -1
-# What an event is, by number: a commit, a re-mask, a rejected draft, or one after it, which was not judged. Records
-# hold the numbers: new kinds go to the end.
+# What an event is, by number: a commit, a re-mask, a rejected draft, or one after it, which was not
+# judged. Records hold the numbers: new kinds go to the end.
 KINDS: tuple[str, ...] = (*get_args(How), "remasked", "rejected", "discarded")
 NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class EventLog:
-    """An observer (trace.FullObserver) that keeps every event of a response, a list for each column.
+    """An observer (trace.FullObserver) that keeps every event of a response, a list for each
+    column.
 
-    kind: number in KINDS. forward: calls of the models so far. window: its number in the response, or NO_WINDOW. step:
-    the diffusion step of a window; without windows, the number of forwards that had committed before. position: index
-    in the response. token: the one committed or drafted. prob: of a commit the decoder's, of a rejection the draft's;
-    NaN without one. target_prob: the target's, of the drafts that were not accepted alone.
+    kind: number in KINDS. forward: calls of the models so far. window: its number in the response,
+    or NO_WINDOW. step: the diffusion step of a window; without windows, the number of forwards that
+    had committed before. position: index in the response. token: the one committed or drafted.
+    prob: of a commit the decoder's, of a rejection the draft's; NaN without one. target_prob: the
+    target's, of the drafts that were not accepted alone.
     """
 
     def __init__(self) -> None:

@@ -229,6 +229,7 @@ class ItemRecord(Struct):
     draft_forwards: Count | None = None
     draft_rows: Count | None = None
     draft_token_forwards: Count | None = None
+    changed_forwards: Count | None = None
     seconds: Seconds | None = None
     first_block_seconds: Seconds | None = None
     content_seconds: Seconds | None = None

@@ -244,7 +244,7 @@ def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> list[st
     there = _hashes(before)
     now = _hashes(made)
     notes = [*differences(_noted(before), _noted(made)), *differences(_shared(there, now), _shared(now, there))]
-    kept = {name: {**before.get(name, {}), **made[name]} for name in ("weights", "code")}
+    kept: dict[str, Any] = {name: {**before.get(name, {}), **made[name]} for name in ("weights", "code")}
     plugins = {each["plugin"]: each for each in [*before.get("plugins", []), *made.get("plugins", [])]}
     if plugins:
         kept["plugins"] = list(plugins.values())

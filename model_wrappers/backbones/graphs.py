@@ -1,11 +1,14 @@
-"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels start at once.
+"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels
+start at once.
 
-A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one of a few sizes
-(buckets): nothing reads what fills up, and no token attends to it. Keys and values lie in buffers of a pool, with the
-same addresses as sequences come and go. All of this runs without a graph as well, on any device, and gives the same
-logits but for rounding. Calls of several rows (literal verification, guidance) run as they are.
+A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one
+of a few sizes (buckets): nothing reads what fills up, and no token attends to it. Keys and values
+lie in buffers of a pool, with the same addresses as sequences come and go. All of this runs without
+a graph as well, on any device, and gives the same logits but for rounding. Calls of several rows
+(literal verification, guidance) run as they are.
 
-Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n positions to read.
+Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n
+positions to read.
 """
 
 import weakref
@@ -15,7 +18,7 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbones.plain import Call, PlainForward
+from model_wrappers.backbones.plain import Call, ModelForward, PlainForward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 Run = Callable[[], torch.Tensor]
@@ -31,12 +34,14 @@ def tokens_bucket(count: int) -> int:
 
 
 def power_bucket(count: int, least: int) -> int:
-    """The first power of two that is neither below `count` nor below `least`, a power of two itself."""
+    """The first power of two that is neither below `count` nor below `least`, a power of two
+    itself."""
     return max(least, 1 << (count - 1).bit_length())
 
 
 def captured(run: Run, device: torch.device) -> Run:
-    """A CUDA graph of `run`, which must read and write the same memory every time; the result's memory is one as well.
+    """A CUDA graph of `run`, which must read and write the same memory every time; the result's
+    memory is one as well.
 
     Raises RuntimeError, of torch, for what cannot be captured.
     """
@@ -60,7 +65,8 @@ def captured(run: Run, device: torch.device) -> Run:
 
 
 class Slots:
-    """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything is seen."""
+    """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything
+    is seen."""
 
     def __init__(self, buffers: Buffers, slot_N: torch.Tensor) -> None:
         self._buffers, self._slot_N = buffers, slot_N
@@ -102,7 +108,8 @@ class Step:
         slot_N: torch.Tensor,
         read_n: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's size."""
+        """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's
+        size."""
         tokens, keys = visible_NK.shape
         self._ids_1N[:, :tokens] = ids_1N
         self._position_1N[:, :tokens] = position_1N
@@ -123,14 +130,18 @@ class Step:
 class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
-    forward: what runs. capture: what makes a graph of a call. Raises ValueError
-    for a model with calls of one shape that differ in what they do.
+    forward: what runs; a model that was changed since it was loaded runs without graphs. capture:
+    what makes a graph of a call. Raises ValueError for a model with calls of one shape that differ
+    in what they do.
     """
 
-    def __init__(self, forward: PlainForward, capture: Capture = captured) -> None:
-        if not forward.is_static:
+    def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:
+        if forward.plain is None or not forward.plain.is_static:
             raise ValueError("a model with sparse layers has no CUDA graphs: which experts run depends on the tokens")
-        self._forward, self._capture = forward, capture
+        self._model = forward
+        self._forward = forward.plain
+        self._capture = capture
+        self._version = forward.plain.versions
         self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
         self._free: dict[int, list[Buffers]] = {}
         self.count = 0  # graphs made so far
@@ -138,8 +149,13 @@ class GraphedForward:
     def __call__(self, *call: Any) -> torch.Tensor:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
-        if len(ids_BN) > 1:
-            return self._forward(*call)
+        run = self._model.current()
+        if run is not self._forward or len(ids_BN) > 1:
+            return run(*call)
+        if self._version != self._forward.versions:  # graphs hold the weights that were there
+            self._version = self._forward.versions
+            self._steps.clear()
+            self._free.clear()
         count = ids_BN.shape[1]
         tokens = tokens_bucket(count)
         buffers, seen = None, count

@@ -1,4 +1,5 @@
-"""The vocabulary head where logits are read, and nowhere else: what a transformers model needs to be a backbone.
+"""The vocabulary head where logits are read, and nowhere else: what a transformers model needs to
+be a backbone.
 
 Shapes: B batch, L length, N tokens, D hidden size, V vocabulary, n positions whose logits are read.
 """
@@ -12,7 +13,8 @@ from model_wrappers.backbones.protocol import KeyValues
 
 
 class HeadAtPositions(torch.nn.Module):
-    """For a transformers model with a vocabulary head: both ways to run it take the positions that the head runs at."""
+    """For a transformers model with a vocabulary head: both ways to run it take the positions that
+    the head runs at."""
 
     model: Any
     lm_head: Any
@@ -25,10 +27,12 @@ class HeadAtPositions(torch.nn.Module):
         cache: KeyValues | None,
         positions: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Logits in both directions, (B, n, V), or (B, N, V) where positions is None (see read_positions).
+        """Logits in both directions, (B, n, V), or (B, N, V) where positions is None (see
+        read_positions).
 
-        The model's own layers one after the other, without what transformers does around them at every call: on small
-        pieces that takes a seventh of the time. visible_B1NK: bool, what each token attends to; None is everything.
+        The model's own layers one after the other, without what transformers does around them at
+        every call: on small pieces that takes a seventh of the time. visible_B1NK: bool, what each
+        token attends to; None is everything.
         """
         hidden_BND = self.model.embed_tokens(ids_BN)
         rotary = self.model.rotary_emb(hidden_BND, position_BN)
@@ -46,7 +50,8 @@ class HeadAtPositions(torch.nn.Module):
         return self.lm_head(hidden_BND if positions is None else read_positions(hidden_BND, positions))
 
     def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> Any:
-        """The model's own, with the vocabulary head at `positions` alone if they are given (see read_positions)."""
+        """The model's own, with the vocabulary head at `positions` alone if they are given (see
+        read_positions)."""
         if positions is None:
             return super().forward(*args, **kwargs)
         output = self.model(*args, **kwargs)
@@ -73,7 +78,8 @@ class ExpertsAtPositions(HeadAtPositions):
 
 
 def read_positions(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The values (B, L, D) at `positions`, the same (n,) in every row or each row's own (B, n): (B, n, D)."""
+    """The values (B, L, D) at `positions`, the same (n,) in every row or each row's own (B, n): (B,
+    n, D)."""
     if positions.dim() == 1:
         return values_BLD[:, positions]
     return torch.take_along_dim(values_BLD, positions[..., None], dim=1)

@@ -1,8 +1,10 @@
-"""The LLaDA architecture on transformers' Llama: bidirectional attention, official key names, fp32 rotary angles.
+"""The LLaDA architecture on transformers' Llama: bidirectional attention, official key names, fp32
+rotary angles.
 
-Reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...; keys
-`model.transformer.*`) and this project's own (written by `save_pretrained`). No remote code is ever run. Logits equal
-the official implementation's bit for bit in fp32 and bf16. Llama itself is here too, autoregressive.
+Reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...;
+keys `model.transformer.*`) and this project's own (written by `save_pretrained`). No remote code is
+ever run. Logits equal the official implementation's bit for bit in fp32 and bf16. Llama itself is
+here too, autoregressive.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def refuse_unlike(model: str, config: dict[str, Any], choices: dict[str, Any]) -
 class Bidirectional:
     """What a config of transformers' becomes where its layers are read in both directions.
 
-    called: the model, for messages. choices: what the layers compute; a config that asks for anything else is refused.
+    called: the model, for messages. choices: what the layers compute; a config that asks for
+    anything else is refused.
     """
 
     is_causal: bool = False  # the mask builder and the attention both follow this
@@ -86,7 +89,8 @@ class Bidirectional:
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build from our own dictionary or an official one. Raises ValueError for what this code does not compute."""
+        """Build from our own dictionary or an official one. Raises ValueError for what this code
+        does not compute."""
         d = {name: value for name, value in config_dict.items() if value is not None}
         refuse_unlike(cls.called, d, cls.choices)
         # A padding index would zero and freeze the embedding of <|endoftext|>.
@@ -101,7 +105,8 @@ class Bidirectional:
 
 @strict
 class LLaDAConfig(LlamaConfig):
-    """Llama's configuration with LLaDA's defaults; `from_dict` also reads the official field names."""
+    """Llama's configuration with LLaDA's defaults; `from_dict` also reads the official field
+    names."""
 
     model_type = "llada"
     is_causal: bool = False  # the mask builder and the attention both follow this
@@ -116,8 +121,8 @@ class LLaDAConfig(LlamaConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:
         """Build from our own dictionary or an official one.
 
-        Raises ValueError for another model type, a config without sizes (Llama's own would be 7 B parameters), or an
-        official config of an architecture other than LLaDA's.
+        Raises ValueError for another model type, a config without sizes (Llama's own would be 7 B
+        parameters), or an official config of an architecture other than LLaDA's.
         """
         d = config_dict
         if d.get("model_type", cls.model_type) != cls.model_type:
@@ -127,10 +132,11 @@ class LLaDAConfig(LlamaConfig):
         if d["vocab_size"] == ILLADA_VOCABULARY:
             d = {"mask_token_id": ILLADA_MASK_ID, **d}
         if "d_model" in d:
-            refuse_unlike("LLaDA", d, OFFICIAL_CHOICES | {"embedding_size": d["vocab_size"]})
-            same = ("vocab_size", "rms_norm_eps", "eos_token_id", "mask_token_id")
+            refuse_unlike("LLaDA", d, OFFICIAL_CHOICES)
+            same = ("rms_norm_eps", "eos_token_id", "mask_token_id")
             d = (
                 {key: d[key] for key in same}
+                | {"vocab_size": d.get("embedding_size") or d["vocab_size"]}  # with what pads the embedding
                 | {new: d[old] for old, new in OFFICIAL_FIELDS.items()}
                 | {"rope_parameters": {"rope_type": "default", "rope_theta": d["rope_theta"]}}
             )
@@ -138,7 +144,8 @@ class LLaDAConfig(LlamaConfig):
 
 
 class _Fp32Rotary(LlamaRotaryEmbedding):
-    """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the model leaves them so."""
+    """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the
+    model leaves them so."""
 
     @torch.no_grad()
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -165,7 +172,8 @@ AttentionMaskInterface.register("llada_sdpa", sdpa_mask)
 
 
 class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
-    """Llama's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+    """Llama's layers with bidirectional attention; logits at position i predict token i (no
+    shift)."""
 
     config_class = LLaDAConfig
 
@@ -190,7 +198,8 @@ FAMILY = Family(
 
 
 class CausalLlama(CausalAtPositions, LlamaForCausalLM):
-    """Llama 2 and 3 (meta-llama/Llama-3.1-8B-Instruct). The decoder `ar` reads logits at position i for token i + 1."""
+    """Llama 2 and 3 (meta-llama/Llama-3.1-8B-Instruct). The decoder `ar` reads logits at position i
+    for token i + 1."""
 
 
 LLAMA_FAMILY = Family(

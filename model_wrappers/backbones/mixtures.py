@@ -1,21 +1,25 @@
-"""Mixtures of experts: LLaDA-MoE on transformers' Qwen3-MoE, LLaDA2 on GLM-4-MoE, and DiffusionGemma. No remote code.
+"""Mixtures of experts: LLaDA-MoE on transformers' Qwen3-MoE, LLaDA2 on GLM-4-MoE, and
+DiffusionGemma. No remote code.
 
-LLaDA-MoE (inclusionAI/LLaDA-MoE-7B-A1B-Instruct) attends in both directions. Its `model_type` is "llada" as well;
-`architectures` tells them apart. As in the official code queries and keys are normed by head, the router's softmax is
-over all experts in fp32 and comes before the choice, and the chosen experts' weights are not normed.
+LLaDA-MoE (inclusionAI/LLaDA-MoE-7B-A1B-Instruct) attends in both directions. Its `model_type` is
+"llada" as well; `architectures` tells them apart. As in the official code queries and keys are
+normed by head, the router's softmax is over all experts in fp32 and comes before the choice, and
+the chosen experts' weights are not normed.
 
-LLaDA2.0-mini, -flash, 2.1-mini, -flash (inclusionAI) attend in blocks of 32 that count from the beginning of the
-sequence; the official `generate` takes other lengths. The router's sigmoid scores choose experts of the best groups
-with a bias that their weights do not have, a shared expert sees every token, queries and keys are normed by head, and
-rotary angles turn a part of each head. Logits are fp32 whatever the weights are.
+LLaDA2.0-mini, -flash, 2.1-mini, -flash (inclusionAI) attend in blocks of 32 that count from the
+beginning of the sequence; the official `generate` takes other lengths. The router's sigmoid scores
+choose experts of the best groups with a bias that their weights do not have, a shared expert sees
+every token, queries and keys are normed by head, and rotary angles turn a part of each head. Logits
+are fp32 whatever the weights are.
 
-Both are read in their official format, and logits at position i predict token i. transformers runs all experts at once
-where the official code runs one after the other: the same sums, rounded in another order (tests/official).
+Both are read in their official format, and logits at position i predict token i. transformers runs
+all experts at once where the official code runs one after the other: the same sums, rounded in
+another order (tests/official).
 
-DiffusionGemma's encoder keeps keys and values of the prompt and of finished canvases, causally; the decoder, of the
-same weights, sees those and the whole canvas. There is no mask: a canvas begins as random tokens, and the logits of the
-last step, as expected embeddings, condition the next one. `renoise` decodes it. Shapes: K tokens before the canvas, C
-of the canvas, V vocabulary.
+DiffusionGemma's encoder keeps keys and values of the prompt and of finished canvases, causally; the
+decoder, of the same weights, sees those and the whole canvas. There is no mask: a canvas begins as
+random tokens, and the logits of the last step, as expected embeddings, condition the next one.
+`renoise` decodes it. Shapes: K tokens before the canvas, C of the canvas, V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ from typing import Any
 import torch
 from huggingface_hub.dataclasses import strict
 from transformers import (
-    DiffusionGemmaForBlockDiffusion,
     DynamicCache,
     Glm4MoeConfig,
     Glm4MoeForCausalLM,
@@ -36,14 +39,14 @@ from transformers import (
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Split, WeightConverter, WeightRenaming
 
-from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-from model_wrappers.backbones.model import Backbone, Family
+from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.protocol import counted
 
 LLADA_MOE_FIELDS = {"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"}
-# What the Qwen3-MoE code computes; an official config that asks for anything else is refused. The official code never
-# norms the chosen experts' weights, whatever norm_topk_prob says.
+# What the Qwen3-MoE code computes; an official config that asks for anything else is refused. The
+# official code never norms the chosen experts' weights, whatever norm_topk_prob says.
 LLADA_MOE_CHOICES: dict[str, Any] = {
     "qk_layernorm": True,
     "shared_expert_intermediate_size": None,
@@ -76,22 +79,14 @@ class LLaDAMoEConfig(Bidirectional, Qwen3MoeConfig):
 
 
 class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
-    """Qwen3-MoE's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+    """Qwen3-MoE's layers with bidirectional attention; logits at position i predict token i (no
+    shift)."""
 
     config_class = LLaDAMoEConfig
 
 
 # One tensor an expert in checkpoints, one for all of them here.
 register_checkpoint_conversion_mapping("LLaDAMoEForMaskedLM", get_checkpoint_conversion_mapping("qwen3_moe"))
-LLADA_MOE_FAMILY = Family(
-    model_type=LLaDAMoEConfig.model_type,
-    model=LLaDAMoEForMaskedLM,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|role_end|>",
-    published_ids={"<|mask|>": 156895},
-    also=("lladamoe",),
-    architectures=("LLaDAMoEModelLM", "LLaDAMoEForMaskedLM"),
-)
 
 
 LLADA2_FIELDS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
@@ -135,7 +130,8 @@ class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
     config_class = LLaDA2MoEConfig
 
     def infer(self, *given: Any) -> torch.Tensor:
-        """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these logits."""
+        """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these
+        logits."""
         return super().infer(*given).float()
 
 
@@ -152,15 +148,6 @@ register_checkpoint_conversion_mapping(
         *get_checkpoint_conversion_mapping("glm4_moe"),
     ],
 )
-LLADA2_FAMILY = Family(
-    model_type=LLaDA2MoEConfig.model_type,
-    model=LLaDA2MoEForMaskedLM,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|role_end|>",
-    published_ids={"<|mask|>": 156895, "<|endoftext|>": 156892},
-    architectures=("LLaDA2MoeModelLM", "LLaDA2MoEForMaskedLM"),
-    blocks={"": Blocks(32)},
-)
 
 
 @dataclass
@@ -172,7 +159,8 @@ class Encoded:
 
 
 class CanvasBackbone(Backbone):
-    """A model that denoises canvases. Its mask_id, one after its vocabulary, is a position without a token."""
+    """A model that denoises canvases. Its mask_id, one after its vocabulary, is a position without
+    a token."""
 
     @torch.inference_mode()
     def denoise(
@@ -184,39 +172,27 @@ class CanvasBackbone(Backbone):
     ) -> tuple[torch.Tensor, Encoded]:
         """Logits (1, C, V), fp32, of a canvas after the tokens ids_1K, and what is kept of these.
 
-        previous_1CV: the logits of the last step on this canvas, as the sampler changed them (None: its first step).
-        encoded: what an earlier call kept of the first of these tokens; it is changed in place.
+        previous_1CV: the logits of the last step on this canvas, as the sampler changed them (None:
+        its first step). encoded: what an earlier call kept of the first of these tokens; it is
+        changed in place.
         """
         if encoded is None:
             encoded = Encoded(DynamicCache(config=self.model.config.get_text_config(decoder=True)))
-        count, device = ids_1K.shape[1], ids_1K.device
+        count = ids_1K.shape[1]
+        device = ids_1K.device
         new: dict[str, Any] = {}
         if count > encoded.count:
             new["input_ids"] = ids_1K[:, encoded.count :]
             new["position_ids"] = torch.arange(encoded.count, count, device=device)[None]
-            self.calls += 1
-        self.calls += 1
         if previous_1CV is not None:
             previous_1CV = previous_1CV.to(self.dtype)
-        logits_1CV = self.model(
-            **new,
-            past_key_values=encoded.cache,
-            decoder_input_ids=canvas_1C,
-            self_conditioning_logits=previous_1CV,
-            decoder_position_ids=torch.arange(count, count + canvas_1C.shape[1], device=device)[None],
-        ).logits
+        with counted(self.counter, 1, canvas_1C.numel() + count - encoded.count, encoded.count):
+            logits_1CV = self.model(
+                **new,
+                past_key_values=encoded.cache,
+                decoder_input_ids=canvas_1C,
+                self_conditioning_logits=previous_1CV,
+                decoder_position_ids=torch.arange(count, count + canvas_1C.shape[1], device=device)[None],
+            ).logits
         encoded.count = count
         return logits_1CV, encoded
-
-
-DIFFUSION_GEMMA_FAMILY = Family(
-    model_type="diffusion_gemma",
-    model=DiffusionGemmaForBlockDiffusion,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<turn|>",
-    mask=None,
-    published_ids={"<turn|>": 106},
-    extends=False,
-    backbone=CanvasBackbone,
-)
-FAMILIES = (LLADA_MOE_FAMILY, LLADA2_FAMILY, DIFFUSION_GEMMA_FAMILY)

@@ -1,39 +1,38 @@
-"""A model's forward in torch's functions, for the layers that are known: the same numbers, without their modules.
+"""A model's forward in torch's functions, for the layers that are known: the same numbers, without
+their modules.
 
-On small pieces of a sequence much of the time goes into what stands between the matrix products: modules that call
-modules, new tensors, angles that are computed at every call. Here a layer is its weights and one function. It serves
-Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE, bit for bit as transformers on a CPU. Weights are read where
-the model has them, so that changes in place count; hooks inside a layer are not called. A model with any other layer
-runs as transformers has it (`HeadAtPositions.infer`).
+On small pieces of a sequence much of the time goes into what stands between the matrix products:
+modules that call modules, new tensors, angles that are computed at every call. Here a layer is its
+weights and one function. It serves Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE, bit
+for bit as transformers on a CPU. Whether all layers are known is seen before every call, by what
+the modules hold: hooks, other modules, parameters or methods. A model with any other layer runs as
+transformers has it (`HeadAtPositions.infer`).
 
-Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions whose logits are read,
-M tokens of all calls, P positions that the model knows, A = 2 D cosines and sines.
+Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions
+whose logits are read, M tokens of all calls, P positions that the model knows, A = 2 D cosines and
+sines.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules import module as hooks_of_all
 from transformers.activations import SiLUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.models.llama import modeling_llama as llama
-from transformers.models.qwen2 import modeling_qwen2 as qwen2
-from transformers.models.qwen3 import modeling_qwen3 as qwen3
-from transformers.models.qwen3_moe import modeling_qwen3_moe as qwen3_moe
 
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
-LAYERS = (llama.LlamaDecoderLayer, qwen2.Qwen2DecoderLayer, qwen3.Qwen3DecoderLayer, qwen3_moe.Qwen3MoeDecoderLayer)
-ATTENTIONS = (llama.LlamaAttention, qwen2.Qwen2Attention, qwen3.Qwen3Attention, qwen3_moe.Qwen3MoeAttention)
-NORMS = (llama.LlamaRMSNorm, qwen2.Qwen2RMSNorm, qwen3.Qwen3RMSNorm, qwen3_moe.Qwen3MoeRMSNorm)
-DENSE = (llama.LlamaMLP, qwen2.Qwen2MLP, qwen3.Qwen3MLP, qwen3_moe.Qwen3MoeMLP)
-SPARSE = qwen3_moe.Qwen3MoeSparseMoeBlock
+# Known layers, by the endings of their names; by name, so that no model's module is imported that
+# is not loaded.
+MODELS = ("Llama", "Qwen2", "Qwen3", "Qwen3Moe")
+SPARSE = "Qwen3MoeSparseMoeBlock"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SDPA = ("sdpa", "llada_sdpa")
 LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are computed at every call
@@ -54,7 +53,8 @@ class Call(NamedTuple):
     positions: torch.Tensor | None
 
     def bias(self, dtype: torch.dtype) -> torch.Tensor | None:
-        """0 where a token attends to a key, -inf where not; attention would make it of `visible` in every layer."""
+        """0 where a token attends to a key, -inf where not; attention would make it of `visible` in
+        every layer."""
         return None if self.visible_B1NK is None else torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
 
 
@@ -74,45 +74,128 @@ class Layer:
     groups: int
 
 
-def forward_of(model: Any) -> Forward | None:
-    """The fastest forward that gives a model's numbers: plain where all layers are known, else `infer`, if any."""
-    infer: Forward | None = getattr(model, "infer", None)
-    if getattr(type(model), "infer", None) is not HeadAtPositions.infer:
-        return infer
-    layers = [_known(layer) for layer in model.model.layers]
-    known = [layer for layer in layers if layer is not None]
-    own = type(model.model.norm) in NORMS and model.config._attn_implementation in SDPA
-    return PlainForward(model, known) if own and len(known) == len(layers) else infer
+class ModelForward:
+    """Runs a model as fast as its numbers allow at the moment of a call; takes and gives what
+    `infer` does.
+
+    model: what runs; another one may take its place. plain: the forward of torch's functions (None:
+    it has other layers, or an `infer` of another kind). is_changed: whether the last call found
+    modules that were changed since the model was loaded, so that the model's own code ran.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.is_changed = False
+        self._loaded = model
+        self._base = model.base_model
+        self._infer: Forward | None = getattr(model, "infer", None)  # None: see weights.RemoteBackbone
+        self.plain: PlainForward | None = None
+        if getattr(type(model), "infer", None) is HeadAtPositions.infer:
+            plain = PlainForward(model)
+            self.plain = plain if plain.is_plain else None
+
+    def __call__(self, *call: Any) -> torch.Tensor:
+        """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
+        return self.current()(*call)
+
+    def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
+        """The logits of several calls."""
+        run = self.current()
+        if run is self.plain:
+            return self.plain.packed(calls)
+        return [run(*call) for call in calls]
+
+    def current(self) -> Forward:
+        """What gives the model's numbers now."""
+        loaded = self._loaded
+        is_loaded = self.model is loaded and loaded.base_model is self._base
+        if not is_loaded or _is_hooked(loaded) or _is_hooked(self._base):
+            self.is_changed = True
+            return self._call_model
+        for_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
+        self.is_changed = self.plain is not None and not (self.plain.see() and not for_all)
+        if self.plain is None or self.is_changed:
+            assert self._infer is not None, "a model that has none runs by itself"
+            return self._infer
+        return self.plain
+
+    def _call_model(self, *call: Any) -> torch.Tensor:
+        """Call the model itself, hooks, adapters, compilation and all, with what it needs for this
+        call alone."""
+        ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
+        options: dict[str, Any] = {}
+        if cache is not None:
+            if visible_B1NK is None:
+                visible_B1NK = ids_BN.new_ones(1, 1, ids_BN.shape[1], cache.filled, dtype=torch.bool)
+            options = {"past_key_values": cache, "use_cache": True, "position_ids": position_BN}
+        if visible_B1NK is not None:
+            options["attention_mask"] = visible_B1NK
+        logits_BNV = self.model(input_ids=ids_BN, **options).logits
+        return logits_BNV if positions is None else read_positions(logits_BNV, positions)
 
 
 class PlainForward:
-    """Takes and gives what `HeadAtPositions.infer` does."""
+    """Takes and gives what `HeadAtPositions.infer` does, where `see` has found that it can.
 
-    def __init__(self, model: Any, layers: list[Layer]) -> None:
-        self._model, self._layers, self._norm = model, layers, _norm_of(model.model.norm)
-        self._parts = self._identities()
+    is_plain: whether all layers are known. versions: how often their modules were others than
+    before.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._inner = model.model
+        self._config = model.config
+        self.versions = 0
+        self._learn()
+
+    def see(self) -> bool:
+        """Look at the model's modules; whether all its layers are known."""
+        if self._seen != self._look():
+            self._learn()
+        return self.is_plain
+
+    def _learn(self) -> None:
+        """Take the weights of all layers, where they are known, and remember what that depends
+        on."""
+        inner = self._inner
+        self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
+        self._attributes = [vars(module) for module in self._modules]
+        self._norms = [each for each in self._attributes if "variance_epsilon" in each]
+        parts = ("_modules", "_parameters", "_buffers")
+        self._parts = [each[part] for each in self._attributes for part in parts if each[part]]
+        hooks = ("_forward_hooks", "_forward_pre_hooks")
+        self._hooks = [each[hook] for each in self._attributes for hook in hooks]
+        self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
+        layers = [_known(layer) for layer in inner.layers]
+        self._layers = [layer for layer in layers if layer is not None]
+        self.is_plain = (
+            len(self._layers) == len(layers)
+            and _is_of(inner.norm, "RMSNorm")
+            and _is_untouched(inner.norm)
+            and _is_untouched(inner.rotary_emb)
+            and self._config._attn_implementation in SDPA
+        )
+        if self.is_plain:
+            self._norm = _norm_of(inner.norm)
         self._table_PA = torch.empty(0)  # cosines and sines of all positions
         self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
+        self._seen = self._look()
+        self.versions += 1
 
-    def _identities(self) -> tuple[int, ...]:
-        return tuple(id(each) for each in self._model.model.parameters())
-
-    def check(self, model: Any) -> None:
-        """Raise ValueError unless a model's layers are those that run here, without hooks, which would not be called.
-
-        Values of weights may have changed.
-        """
-        inner = self._model.model
-        hooks = [
-            hook
-            for module in (*inner.layers.modules(), inner.norm)
-            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        ]
-        if model is not self._model or hooks or self._identities() != self._parts:
-            raise ValueError(
-                "the model's layers have hooks, or others took their place, since it was loaded, and decoding would go "
-                "by the loaded ones: load what you changed from a folder, an adapter as its own"
-            )
+    def _look(self) -> tuple[Any, ...]:
+        """What plain numbers depend on, beside the values of weights; before every call, so it must
+        be cheap."""
+        named = self._inner._modules
+        return (
+            (id(named["layers"]), id(named["norm"]), id(named["rotary_emb"])),
+            [*map(id, chain.from_iterable([part.values() for part in self._parts]))],
+            [*map(type, self._modules)],
+            [kind.forward for kind in self._kinds],
+            sum(map(len, self._attributes)),
+            sum(map(len, self._hooks)),
+            [norm["variance_epsilon"] for norm in self._norms],
+            [*(self._config.rope_parameters or {}).values()],
+        )
 
     @property
     def device(self) -> torch.device:
@@ -121,8 +204,9 @@ class PlainForward:
 
     @property
     def is_static(self) -> bool:
-        """Whether calls of a shape all do the same: no sparse layers, where experts change, and angles of a table."""
-        has_table = self._model.config.max_position_embeddings <= LONGEST_TABLE
+        """Whether calls of a shape all do the same: no sparse layers, where experts change, and
+        angles of a table."""
+        has_table = self._config.max_position_embeddings <= LONGEST_TABLE
         return has_table and all(layer.dense is not None for layer in self._layers)
 
     def buffers(self, capacity: int) -> Buffers:
@@ -139,9 +223,10 @@ class PlainForward:
         return self.packed([Call(*call)])[0]
 
     def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """The logits of several calls: all M tokens go through a layer's products together, and attend by call."""
+        """The logits of several calls: all M tokens go through a layer's products together, and
+        attend by call."""
         ids_M = _together([call.ids_BN.flatten() for call in calls])
-        hidden_ME = self._model.model.embed_tokens(ids_M)
+        hidden_ME = self._inner.embed_tokens(ids_M)
         rotary = self._rotary(
             hidden_ME, _together([call.position_BN.expand_as(call.ids_BN).flatten() for call in calls])
         )
@@ -158,20 +243,23 @@ class PlainForward:
         return [part.unflatten(0, each.shape[:2]) for part, each in zip(rows, read, strict=True)]
 
     def _rotary(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation gives them."""
-        limit, place = self._model.config.max_position_embeddings, (hidden_ME.device, hidden_ME.dtype)
+        """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation
+        gives them."""
+        limit = self._config.max_position_embeddings
+        place = (hidden_ME.device, hidden_ME.dtype)
         if limit > LONGEST_TABLE or len(position_M) > limit:
             both_MA = self._angles(hidden_ME, position_M)
         else:
             if self._place != place:
                 position_P = torch.arange(limit, device=hidden_ME.device)
-                self._table_PA, self._place = self._angles(hidden_ME, position_P), place
+                self._table_PA = self._angles(hidden_ME, position_P)
+                self._place = place
             both_MA = F.embedding(position_M, self._table_PA)
         cos_M1D, sin_M1D = both_MA[:, None].chunk(2, -1)
         return cos_M1D, sin_M1D
 
     def _angles(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> torch.Tensor:
-        cos_1MD, sin_1MD = self._model.model.rotary_emb(hidden_ME[None], position_M[None])
+        cos_1MD, sin_1MD = self._inner.rotary_emb(hidden_ME[None], position_M[None])
         first_Md, second_Md = sin_1MD[0].chunk(2, -1)
         return torch.cat([cos_1MD[0], -first_Md, second_Md], -1)
 
@@ -236,9 +324,11 @@ def _attended(
 
 
 def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
-    """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences of any lengths.
+    """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences
+    of any lengths.
 
-    calls: (B, H, N, D) and twice (B, H, K, D) each. On a GPU torch takes FlashAttention's kernel of variable lengths.
+    calls: (B, H, N, D) and twice (B, H, K, D) each. On a GPU torch takes FlashAttention's kernel of
+    variable lengths.
     """
 
     def jagged(parts: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -265,7 +355,8 @@ def _together(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """Divided by the root mean square over the last dimension, which is taken in fp32, and scaled."""
+    """Divided by the root mean square over the last dimension, which is taken in fp32, and
+    scaled."""
     scale, epsilon = norm
     exact = values.float()
     root = exact.pow(2).mean(-1, keepdim=True).add_(epsilon).rsqrt_()
@@ -273,25 +364,36 @@ def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
 
 
 def _rotated(values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Tensor) -> torch.Tensor:
-    """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines have already."""
+    """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines
+    have already."""
     exchanged_MHD = values_MHD.roll(values_MHD.shape[-1] // 2, -1)
     return (values_MHD * cos_M1D).add_(exchanged_MHD * sin_M1D)
 
 
-def _known(layer: nn.Module) -> Layer | None:
-    """The weights of a layer; None if it, or anything in it, is not of a known type."""
-    attention: Any = getattr(layer, "self_attn", None)
-    mlp: Any = getattr(layer, "mlp", None)
-    norms: list[Any] = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
+def _known(layer: Any) -> Layer | None:
+    """The weights of a layer; None if it, or anything in it, is not of a known type, or was
+    changed."""
+    if not _is_of(layer, "DecoderLayer"):
+        return None
+    attention: Any = layer.self_attn
+    mlp: Any = layer.mlp
+    norms = [layer.input_layernorm, layer.post_attention_layernorm]
     norms += [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
-    if type(layer) not in LAYERS or type(attention) not in ATTENTIONS or any(type(norm) not in NORMS for norm in norms):
+    linear = [getattr(attention, name, None) for name in PROJECTIONS]
+    is_dense = _is_of(mlp, "MLP") and type(mlp.act_fn) in (nn.SiLU, SiLUActivation)
+    if is_dense:
+        linear += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    experts = set() if is_dense else {*mlp.modules()}  # they run as they are
+    is_known = (
+        _is_of(attention, "Attention")
+        and (is_dense or type(mlp).__name__ == SPARSE)
+        and all(_is_of(norm, "RMSNorm") for norm in norms)
+        and all(type(each) is nn.Linear for each in linear)
+        and all(_is_untouched(module) for module in layer.modules() if module not in experts)
+    )
+    if not is_known:
         return None
-    projections = [getattr(attention, name) for name in PROJECTIONS]
-    is_dense = type(mlp) in DENSE and type(mlp.act_fn) in (nn.SiLU, SiLUActivation)
-    linear = [*projections, *([mlp.gate_proj, mlp.up_proj, mlp.down_proj] if is_dense else [])]
-    if any(type(each) is not nn.Linear for each in linear) or not (is_dense or type(mlp) is SPARSE):
-        return None
-    weights = [(each.weight, each.bias) for each in linear]
+    weights = [(each.weight, each.bias) for each in linear if each is not None]
     before, after, *by_head = (_norm_of(norm) for norm in norms)
     return Layer(
         before=before,
@@ -305,6 +407,36 @@ def _known(layer: nn.Module) -> Layer | None:
         head=attention.head_dim,
         groups=attention.num_key_value_groups,
     )
+
+
+def _is_of(module: Any, kind: str) -> bool:
+    """Whether a module is this kind of module of one of the known models, as transformers has
+    it."""
+    name = type(module).__name__.removesuffix(kind)
+    return name in MODELS and type(module).__module__.startswith("transformers.models.")
+
+
+def _is_untouched(module: nn.Module) -> bool:
+    """Whether a module's call runs the forward that stands in its class's file, on plain
+    parameters, and no hooks."""
+    kind = type(module)
+    return (
+        not _is_hooked(module)
+        and kind.forward.__module__ == kind.__module__
+        and all(type(weight) is nn.Parameter for weight in module._parameters.values() if weight is not None)
+    )
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether a module's call runs anything but its class's forward."""
+    hooks = chain(module._forward_hooks.values(), module._forward_pre_hooks.values())
+    return "forward" in vars(module) or module._compiled_call_impl is not None or any(map(_is_foreign, hooks))
+
+
+def _is_foreign(hook: Any) -> bool:
+    """Whether a hook is neither one that captures outputs for transformers nor one that counts
+    calls here."""
+    return not str(getattr(hook, "__module__", "")).startswith(("transformers.", "model_wrappers."))
 
 
 def _norm_of(norm: Any) -> Norm:

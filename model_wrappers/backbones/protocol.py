@@ -1,16 +1,22 @@
-"""What decoders need of a model, the keys and values that they pass on, and the ledger, where alone cost is counted.
+"""What decoders need of a model, the keys and values that they pass on, and the ledger, where alone
+cost is counted.
 
-Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H heads, D head size.
+Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H
+heads, D head size.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
 import torch
 
-# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of some, or not kept.
+# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
+# some, or not kept.
 Write = Literal["append", "replace", "none"]
 Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values by layer, (1, H, capacity, D) each
 ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
@@ -19,8 +25,8 @@ ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, 
 class KeyValues:
     """What transformers' attention layers take for a cache.
 
-    A call says first how it writes (`begin`); then every layer hands over its new keys and values (`update`) and gets
-    all that there are; in the end they count (`end`).
+    A call says first how it writes (`begin`); then every layer hands over its new keys and values
+    (`update`) and gets all that there are; in the end they count (`end`).
     """
 
     def __init__(self) -> None:
@@ -37,7 +43,8 @@ class KeyValues:
 
     @property
     def filled(self) -> int:
-        """How many tokens a query of the call that has begun may see: the kept ones and, if they are new, its own."""
+        """How many tokens a query of the call that has begun may see: the kept ones and, if they
+        are new, its own."""
         return self._filled
 
     def adopt(self, buffers: Buffers) -> None:
@@ -50,7 +57,8 @@ class KeyValues:
         self._keys, self._values = (list(each) for each in buffers)
 
     def slots(self, count: int, device: torch.device) -> torch.Tensor:
-        """Where the call that has begun puts its tokens, and after all that is kept any others up to `count`, (N,)."""
+        """Where the call that has begun puts its tokens, and after all that is kept any others up
+        to `count`, (N,)."""
         behind_N = torch.arange(self._kept, self._kept + count, device=device)
         if self._slot_N is None or self._write != "replace":
             return behind_N
@@ -73,12 +81,14 @@ class KeyValues:
     def update(
         self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take the new keys and values of a layer; all of it, with them: (1, H, K + N, D), or K if they replace.
+        """Take the new keys and values of a layer; all of it, with them: (1, H, K + N, D), or K if
+        they replace.
 
-        Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to.
+        Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts
+        them to.
         """
         key_1HND = key_1HND.to(value_1HND.dtype)
-        if layer_idx == len(self._keys):
+        while len(self._keys) <= layer_idx:  # of a layer that is skipped there are zeros
             self._keys.append(self._buffer(key_1HND))
             self._values.append(self._buffer(value_1HND))
         for buffers, new_1HND in ((self._keys, key_1HND), (self._values, value_1HND)):
@@ -107,8 +117,9 @@ class KeyValues:
 class BackboneLike(Protocol):
     """What decoders need of a model.
 
-    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1 where the logits of a
-    position come from the token before it, which matters to `extend` alone (default: 0).
+    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1
+    where the logits of a position come from the token before it, which matters to `extend` alone
+    (default: 0).
     """
 
     mask_id: int
@@ -116,13 +127,15 @@ class BackboneLike(Protocol):
     vocab_size: int
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each row's own: (B, n, V)."""
+        """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each
+        row's own: (B, n, V)."""
 
 
 class Ledger:
     """A backbone that counts the calls, rows and tokens that go through it, and watches its logits.
 
-    cached: tokens with keys and values that were read from a cache instead.
+    cached: tokens with keys and values that were read from a cache instead. changed: calls of a
+    model whose modules are not those that were loaded (Backbone.is_changed).
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
@@ -133,15 +146,19 @@ class Ledger:
         self.max_length: int | None = getattr(backbone, "max_length", None)
         self.reads_at: int = getattr(backbone, "reads_at", 0)
         self.can_extend = callable(getattr(backbone, "extend", None))
-        self._spent = [0, 0, 0, 0]
-        self.enter(0, 0, 0)
+        self.calls = 0
+        self.rows = 0
+        self.tokens = 0
+        self.cached = 0
+        self.changed = 0
         self._total: torch.Tensor | None = None
-        self._before: int | None = getattr(backbone, "calls", None)
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
-        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
+        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives
+        confidences.
 
-        Above temperature 0 the official sampler takes EOS out of other logits, those with noise, and so leaves out EoT.
+        Above temperature 0 the official sampler takes EOS out of other logits, those with noise,
+        and so leaves out EoT.
         """
         ends = [self.eot_id] if temperature > 0 else [self.eos_id, self.eot_id]
         return [end for end in ends if end is not None]
@@ -150,15 +167,30 @@ class Ledger:
         """Whether both count the same backbone."""
         return self._backbone is other._backbone
 
+    @property
+    def model(self) -> Any:
+        """What is the same for all backbones that run one model of transformers'."""
+        return getattr(self._backbone, "counter", self._backbone)
+
     def enter(self, calls: int, rows: int, tokens: int, cached: int = 0) -> None:
-        """Add to the counts, which are kept apart from what a decoder can write."""
-        self._spent = [have + more for have, more in zip(self._spent, (calls, rows, tokens, cached), strict=True)]
-        self.calls, self.rows, self.tokens, self.cached = self._spent
+        """Add to the counts."""
+        self.calls += calls
+        self.rows += rows
+        self.tokens += tokens
+        self.cached += cached
+
+    def add(self, other: Ledger) -> None:
+        """Add the counts of another ledger, unless it counted calls of a ledger, which has counted
+        them itself."""
+        if not isinstance(other._backbone, Ledger):
+            self.enter(other.calls, other.rows, other.tokens, other.cached)
+            self.changed += other.changed
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """The backbone's logits, entered in the ledger."""
         self.enter(1, ids_BL.shape[0], ids_BL.numel())
-        return self._watched(self._backbone.logits(ids_BL, positions=positions, causal=causal))
+        with counted_by(None):
+            return self._watched(self._backbone.logits(ids_BL, positions=positions, causal=causal))
 
     def extend(
         self,
@@ -170,19 +202,22 @@ class Ledger:
         write: Write = "append",
         slot_N: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, KeyValues]:
-        """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones that are not new."""
+        """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones
+        that are not new."""
         kept = 0 if cache is None else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
         self.enter(1, 1, ids_1N.numel(), kept)
         backbone: Any = self._backbone
         # A backbone that only appends need not know of the rest.
         how = {} if write == "append" else {"write": write, "slot_N": slot_N}
-        logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
+        with counted_by(None):
+            logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
         return self._watched(logits), cache
 
     def context(
         self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
     ) -> tuple[torch.Tensor, KeyValues]:
-        """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these positions attend to.
+        """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these
+        positions attend to.
 
         cache: an earlier one of the decoder's, with room that they may take.
         """
@@ -193,34 +228,19 @@ class Ledger:
     def denoise(
         self, ids_1K: torch.Tensor, canvas_1C: torch.Tensor, previous_1CV: torch.Tensor | None, encoded: Any
     ) -> tuple[torch.Tensor, Any]:
-        """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its own."""
+        """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its
+        own."""
         known = 0 if encoded is None else encoded.count
         parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
         self.enter(len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0))
         backbone: Any = self._backbone
-        logits_1CV, encoded = backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
+        with counted_by(None):
+            logits_1CV, encoded = backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
 
-    def check_counted(self, other: Ledger) -> None:
-        """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it,
-        or if the counts are not those that were entered.
-
-        A backbone without `calls` does not say; where it is the other's, it may pass its calls on to this one.
-        """
-        if [self.calls, self.rows, self.tokens, self.cached] != self._spent:
-            raise ValueError("the counts of request.backbone or request.draft were written: a decoder only reads them")
-        if self._before is None or other._before is None:
-            return
-        counted = self.calls + (other.calls if other.is_model_of(self) else 0)
-        called = self._backbone.calls - self._before  # type: ignore[attr-defined]
-        if called != counted:
-            raise ValueError(
-                f"the model was called {called} times and {counted} of them are counted: a decoder calls it through "
-                "request.backbone and request.draft alone, and leaves their counts as they are"
-            )
-
     def check_logits(self, other: Ledger) -> None:
-        """Raise ValueError if any logits of this or the other were NaN or +inf; -inf is a probability of 0."""
+        """Raise ValueError if any logits of this or the other were NaN or +inf; -inf is a
+        probability of 0."""
         totals = [float(ledger._total) for ledger in (self, other) if ledger._total is not None]
         if any(math.isnan(total) or total == math.inf for total in totals):
             raise ValueError(
@@ -228,7 +248,78 @@ class Ledger:
             )
 
     def _watched(self, logits: torch.Tensor) -> torch.Tensor:
-        # A running sum is NaN or +inf if any logit was. It stays on the device: nothing waits for it while decoding.
+        # A running sum is NaN or +inf if any logit was. It stays on the device: nothing waits for
+        # it while decoding.
         total = logits.sum(dtype=None if logits.dtype == torch.float64 else torch.float32)
         self._total = total if self._total is None else self._total + total
+        self.changed += getattr(self._backbone, "is_changed", False)
         return logits
+
+
+Ledgers = tuple[Ledger, Ledger]  # of a response's target and draft model
+# Those of the response that is being decoded; None where nothing is, and while a call that is
+# counted runs.
+_COUNTING: ContextVar[Ledgers | None] = ContextVar("_COUNTING", default=None)
+
+
+@contextmanager
+def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
+    """Calls of models in this block are entered in these ledgers, and in no others.
+
+    A response that is decoded within another one, as a draft, costs the other one too.
+    """
+    around = _COUNTING.get()
+    token = _COUNTING.set(ledgers)
+    try:
+        yield
+    finally:
+        _COUNTING.reset(token)
+        if around is not None and ledgers is not None:
+            target, draft = around
+            for ledger in ledgers:
+                (target if ledger.model is target.model else draft).add(ledger)
+
+
+@contextmanager
+def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
+    """Enter a call that no ledger makes, of a `Ledger.model`: as the target's, or else as a
+    draft's.
+
+    What runs in this block is part of that call.
+    """
+    ledgers = _COUNTING.get()
+    if ledgers is None:
+        yield
+        return
+    target, draft = ledgers
+    (target if target.model is model else draft).enter(1, rows, tokens, cached)
+    with counted_by(None):
+        yield
+
+
+class CallCounter:
+    """A hook before a module of transformers' that enters calls which go to it directly, as for
+    hidden states."""
+
+    @classmethod
+    def of(cls, module: torch.nn.Module) -> CallCounter:
+        """The hook of a module, which is the same for all backbones that run it."""
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, cls):
+                return hook
+        counter = cls()
+        module.register_forward_pre_hook(counter, with_kwargs=True)
+        return counter
+
+    def __call__(self, module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Enter a call with these arguments: ids (B, L), or their embeddings (B, L, E), come first
+        or by name."""
+        named = [options.get(name) for name in ("input_ids", "inputs_embeds")]
+        inputs = [each for each in (*args[:1], *named) if isinstance(each, torch.Tensor)]
+        rows, length = inputs[0].shape[:2] if inputs else (1, 0)
+        with counted(self, rows, rows * length):
+            pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallCounter:
+        """A copy of a model, as a quantized one, counts as the model."""
+        return self

@@ -1,29 +1,30 @@
-"""Models on transformers' Qwen2 and Qwen3. No remote code is ever run; checkpoints are read in their official format.
+"""Models on transformers' Qwen2 and Qwen3. No remote code is ever run; checkpoints are read in
+their official format.
 
-Dream (Dream-org/Dream-v0-Instruct-7B, arXiv 2508.15487) attends in both directions, and its logits at position i - 1
-predict token i. So do those of Fast-dLLM v2 (Efficient-Large-Model/Fast_dLLM_v2_7B, _1.5B; arXiv 2509.26328), which
-attends in blocks of `bd_size`, 32, that count from the beginning of the sequence: the finished block before a block
+Dream (Dream-org/Dream-v0-Instruct-7B, arXiv 2508.15487) attends in both directions, and its logits
+at position i - 1 predict token i. So do those of Fast-dLLM v2
+(Efficient-Large-Model/Fast_dLLM_v2_7B, _1.5B; arXiv 2509.26328), which attends in blocks of
+`bd_size`, 32, that count from the beginning of the sequence: the finished block before a block
 predicts its first token.
 
-dLLM's A2D (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1) has logits at position i for token i; its checkpoints with "bd3lm"
-in their name attend in blocks of 32 that end with the prompt. A turn ends at <|im_end|>, the config's EOS;
-<|endoftext|> fills the rest of a response. SDAR and TraDo (JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the
-beginning of the sequence, so that the prompt's last, unfinished block is denoised with the response. A checkpoint has
-one block length, 4 unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
+dLLM's A2D (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1) has logits at position i for token i; its
+checkpoints with "bd3lm" in their name attend in blocks of 32 that end with the prompt. A turn ends
+at <|im_end|>, the config's EOS; <|endoftext|> fills the rest of a response. SDAR and TraDo
+(JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the beginning of the sequence, so that the
+prompt's last, unfinished block is denoised with the response. A checkpoint has one block length, 4
+unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
 
 Qwen2 and Qwen3 themselves are autoregressive: what diffusion models are measured against.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen2Tokenizer,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -31,12 +32,11 @@ from transformers import (
 )
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 
-from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import CausalAtPositions, ExpertsAtPositions, HeadAtPositions
-from model_wrappers.backbones.llada import LLAMA_FAMILY, Bidirectional
-from model_wrappers.backbones.model import Family
+from model_wrappers.backbones.llada import Bidirectional
 
-# What the layers compute as the official code does; a config that asks for anything else is refused.
+# What the layers compute as the official code does; a config that asks for anything else is
+# refused.
 QWEN2_CHOICES: dict[str, Any] = {
     "use_sliding_window": False,
     "use_mrope": False,
@@ -48,7 +48,8 @@ QWEN3_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": No
 
 @strict
 class DreamConfig(Bidirectional, Qwen2Config):
-    """Qwen2's configuration with Dream's defaults. Descendants of Dream that name a block size are refused."""
+    """Qwen2's configuration with Dream's defaults. Descendants of Dream that name a block size are
+    refused."""
 
     model_type = "Dream"
     called, choices = "Dream", QWEN2_CHOICES | {"block_size": None}
@@ -88,7 +89,8 @@ class MaskedQwen3Config(Bidirectional, Qwen3Config):
 
 
 class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
-    """Qwen3's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+    """Qwen3's layers with bidirectional attention; logits at position i predict token i (no
+    shift)."""
 
     config_class = MaskedQwen3Config
 
@@ -131,48 +133,3 @@ class CausalQwen3(CausalAtPositions, Qwen3ForCausalLM):
 
 # One tensor an expert in checkpoints, one for all of them here.
 register_checkpoint_conversion_mapping("SDARMoE", get_checkpoint_conversion_mapping("qwen3_moe"))
-DREAM_FAMILY = Family(
-    model_type=DreamConfig.model_type,
-    model=DreamForMaskedLM,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|im_end|>",
-    published_ids={"<|mask|>": 151666, "<|im_end|>": 151645},
-    reads_at=-1,
-    also=("dream",),
-    tokenizer=Qwen2Tokenizer,  # the folder has its vocabulary and merges alone
-)
-FAST_DLLM_V2_FAMILY = replace(
-    DREAM_FAMILY,
-    model_type=FastDLLMConfig.model_type,
-    model=FastDLLM,
-    mask="|<MASK>|",
-    published_ids={"|<MASK>|": 151665, "<|im_end|>": 151645},
-    also=(),
-    tokenizer=None,
-    blocks={"": Blocks(32)},
-)
-A2D_FAMILY = Family(
-    model_type=MaskedQwen3Config.model_type,
-    model=MaskedQwen3,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|im_end|>",
-    fill="<|endoftext|>",
-    published_ids={"<|mask|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
-    also=("andi-qwen3",),
-    blocks={"bd3lm": Blocks(32, "response")},
-)
-SDAR_FAMILY = Family(
-    model_type=SDARConfig.model_type,
-    model=SDAR,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|im_end|>",
-    mask="<|MASK|>",
-    published_ids={"<|MASK|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
-    blocks={**{rf"-b{length}(-|$)": Blocks(length) for length in (8, 16, 32, 64)}, "": Blocks(4)},
-)
-FAMILIES = (
-    replace(LLAMA_FAMILY, model_type="qwen2", model=CausalQwen2, end_of_turn="<|im_end|>"),
-    replace(LLAMA_FAMILY, model_type="qwen3", model=CausalQwen3, end_of_turn="<|im_end|>"),
-    *(DREAM_FAMILY, FAST_DLLM_V2_FAMILY, A2D_FAMILY, SDAR_FAMILY),
-    replace(SDAR_FAMILY, model_type=SDARMoEConfig.model_type, model=SDARMoE),
-)

@@ -1,115 +1,125 @@
 """Loading a checkpoint: all weights, of the right shape, finite; and models that bring their code.
 
-Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification, wino, caches), causal
-attention (dcd), CUDA graphs, training.
+Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification,
+wino, caches), causal attention (dcd), CUDA graphs, training.
 """
 
-import json
-import logging
-import re
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from logging.handlers import BufferingHandler
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import cached_file, logging
+from transformers.utils.hub import get_checkpoint_shard_files
 
 from model_wrappers.backbones.heads import read_positions
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt
+from model_wrappers.backbones.protocol import counted
 
 NAMED = 5  # most tensors that a message names
-LOGGERS = ("configuration_utils", "modeling_utils", "distributed.tensor_parallel")  # of what is read, not of progress
+# Missing files are None, not errors.
+QUIET = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
 
 
-def load_weights(kind: Any, source: str, weights: dict[str, torch.Tensor] | None = None, **options: Any) -> Any:
-    """The model of a folder or hub id by a class of transformers' (`kind.from_pretrained`) with these options.
+def load_weights(
+    kind: Any, source: str, config: Any = None, weights: dict[str, torch.Tensor] | None = None, **options: Any
+) -> Any:
+    """The model of a folder or hub id by a class of transformers' (`kind.from_pretrained`) with
+    these options.
 
-    weights: by name, in the place of those there. Raises ValueError naming tensors that are missing, misshapen, of no
-    use to the config, not finite or all zero.
+    config: in the place of the folder's. weights: by name, in the place of those there. Raises
+    ValueError naming tensors that are missing, misshapen, or of parts of a layer that are not
+    computed; others that have no place are named in a warning.
     """
-    check_index(source)
+    if config is not None:
+        options["config"] = config
     if weights is not None:
-        options |= {"state_dict": weights, "config": kind.config_class.from_pretrained(source)}
-    with _reports() as reports:
-        try:
-            model, info = kind.from_pretrained(
-                source if weights is None else None, ignore_mismatched_sizes=True, output_loading_info=True, **options
-            )
-        except RuntimeError as error:
-            # Only the report says which of the tensors that are merged into one do not fit together.
-            names = re.findall(
-                r"^(.+?) +\| +\S*CONVERSION", "\n".join(each.getMessage() for each in reports), re.MULTILINE
-            )
-            if not names:
-                raise
-            raise ValueError(f"tensors are missing or misshapen that make up {_listed(names)}") from error
-    for wrong in _faults(model, info):
-        raise ValueError(wrong)
+        options["state_dict"] = weights
+    with quiet():  # what transformers would print is said below
+        model, info = kind.from_pretrained(
+            source if weights is None else None, ignore_mismatched_sizes=True, output_loading_info=True, **options
+        )
+    if info["missing_keys"]:  # they would stay random
+        raise ValueError(f"no weights for {_listed(info['missing_keys'])}")
+    if info["mismatched_keys"]:  # and so would these
+        shapes = ((name, *("x".join(map(str, shape)) for shape in both)) for name, *both in info["mismatched_keys"])
+        misshapen = (f"{name} ({there}, not {here})" for name, there, here in shapes)
+        raise ValueError(f"weights of another shape than the config's: {_listed(misshapen)}")
+    _check_unused(model, source, info["unexpected_keys"])
     model.config.name_or_path = source
     return model
 
 
-def check_index(source: str) -> None:
-    """Raise ValueError if a folder's index of weights names files outside of it."""
-    index = Path(source) / "model.safetensors.index.json"
-    if index.is_file():
-        files = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-        if elsewhere := [str(file) for file in files if Path(str(file)).name != file]:
-            raise ValueError(f"{index.name} names files outside of the folder: {_listed(elsewhere)}")
-
-
 @contextmanager
-def _reports() -> Iterator[list[logging.LogRecord]]:
-    """What transformers reports of a config and of tensors: collected, not printed, also where logging is disabled."""
-    collector, disabled = BufferingHandler(sys.maxsize), logging.root.manager.disable
-    loggers = [logging.getLogger(f"transformers.{name}") for name in LOGGERS]
-    before = [(logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(collector)
-        logger.propagate = False
-        logger.setLevel(logging.WARNING)
-    others = logging.getLogger("transformers")
-    quiet = others.level
-    others.setLevel(max(quiet, disabled + 1))
-    logging.disable(logging.NOTSET)
+def quiet() -> Iterator[None]:
+    """transformers prints errors alone in this block."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
     try:
-        yield collector.buffer
+        yield
     finally:
-        logging.disable(disabled)
-        others.setLevel(quiet)
-        for logger, (propagates, level) in zip(loggers, before, strict=True):
-            logger.removeHandler(collector)
-            logger.propagate = propagates
-            logger.setLevel(level)
+        logging.set_verbosity(level)
 
 
-def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
-    """In what file and config do not have the same weights, finite, no matrix all zero."""
-    if info["missing_keys"]:  # they would stay random
-        yield f"no weights for {_listed(info['missing_keys'])}"
-    if info["mismatched_keys"]:  # and so would these
-        shapes = ((name, *("x".join(map(str, shape)) for shape in both)) for name, *both in info["mismatched_keys"])
-        wrong = (f"{name} ({there}, not {here})" for name, there, here in shapes)
-        yield f"weights of another shape than the config's: {_listed(wrong)}"
-    # Angles are computed; some checkpoints hold them all the same.
-    unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
+def safetensors_of(source: str) -> list[str]:
+    """The safetensors that transformers reads of a folder or hub id; none where it has none."""
+    whole = cached_file(source, "model.safetensors", **QUIET)
+    if whole is not None:
+        return [str(whole)]
+    index = cached_file(source, "model.safetensors.index.json", **QUIET)
+    return [] if index is None else list(get_checkpoint_shard_files(source, index)[0])
+
+
+def check_dtypes(source: str) -> None:
+    """Raise ValueError for weights of 8 bits or fewer, which transformers would read as numbers of
+    another scale."""
+    for file in safetensors_of(source):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                dtype = tensors.get_slice(name).get_dtype()
+                if name.endswith("weight") and dtype.startswith(("I8", "U8", "F8", "F4")):
+                    raise ValueError(f"the tensor {name} is of type {dtype}: quantized weights are not supported")
+
+
+def _check_unused(model: Any, source: str, names: Iterable[str]) -> None:
+    """Warn of tensors that a model has no place for; raise ValueError if one of them would change
+    what a layer does."""
+    unused = sorted(name for name in names if not name.endswith("rotary_emb.inv_freq"))  # computed
+    parts = {_place_of(name) for name in unused if _is_of_a_layer(model, name)}
+    for file in safetensors_of(source) if parts else ():
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                if _place_of(name) not in parts:
+                    continue
+                tensor = tensors.get_tensor(name)
+                if tensor.is_floating_point() and bool(tensor.any()):
+                    raise ValueError(f"its layers have weights that this code does not compute, such as {name}")
     if unused:
-        yield f"the config has no place for {len(unused)} of its weights, such as {unused[0]}"
-    with suppress(NotImplementedError, AttributeError):  # code of its own may not say which these are
-        both: Any = [getattr(model, f"get_{which}_embeddings")() for which in ("input", "output")]
-        tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)  # type: ignore[union-attr,operator]
-        if tied and None not in both and both[0].weight is not both[1].weight:
-            yield "the config ties the head to the embedding (tie_word_embeddings), and its weights have another head"
-    for name, weight in model.named_parameters():
-        low, high = weight.detach().aminmax()
-        if not bool(torch.isfinite(low) & torch.isfinite(high)):
-            yield f"the weights {name} are not finite: the file is damaged"
-        if weight.dim() > 1 and not bool((low != 0) | (high != 0)):
-            yield f"the weights {name} are all zero: the file is not of a trained model"
+        warnings.warn(f"{source}: weights without a place in the model are left out: {_listed(unused)}", stacklevel=2)
+
+
+def _place_of(name: str) -> tuple[str, ...]:
+    """What a tensor's name in a file has in common with its name in the model: the layer's number,
+    and the end."""
+    parts = name.split(".")
+    return (*[part for part in parts if part.isdecimal()], *parts[-2:])
+
+
+def _is_of_a_layer(model: torch.nn.Module, name: str) -> bool:
+    """Whether a tensor would belong to a layer that the model has."""
+    module = model
+    in_layer = False
+    for part in name.split("."):
+        if part not in module._modules:
+            return in_layer
+        in_layer = in_layer or isinstance(module, torch.nn.ModuleList)
+        module = module.get_submodule(part)
+    return in_layer
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -126,7 +136,8 @@ LENGTH_FIELDS = ("max_position_embeddings", "max_sequence_length", "n_positions"
 class RemoteBackbone(Backbone):
     """Logits of a model with layers that are unknown.
 
-    Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS, if that is another.
+    Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS,
+    if that is another.
     """
 
     extend: Any = None
@@ -138,8 +149,7 @@ class RemoteBackbone(Backbone):
         """
         if causal:
             raise ValueError(f"{self.name} is run by code of its own, which is not asked for causal attention")
-        self.calls += 1
-        with torch.inference_mode():
+        with torch.inference_mode(), counted(self.counter, len(ids_BL), ids_BL.numel()):
             logits_BLV = getattr(self.model(ids_BL), "logits", None)
         wanted = (*ids_BL.shape, self.vocab_size)
         if logits_BLV is None or logits_BLV.shape != wanted:
@@ -150,9 +160,11 @@ class RemoteBackbone(Backbone):
 
 
 def load_remote(source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any) -> RemoteBackbone:
-    """The model of a folder or hub id, by the automatic class that its config.json names, on the CPU.
+    """The model of a folder or hub id, by the automatic class that its config.json names, on the
+    CPU.
 
-    options: of transformers' `from_pretrained`. Raises ValueError for weights that are not as they must be.
+    options: of transformers' `from_pretrained`. Raises ValueError for weights that are not as they
+    must be.
     """
     named = [each for each in AUTO_CLASSES if each in (config.get("auto_map") or {})]
     kind: Any = getattr(transformers, (named or AUTO_CLASSES)[0])

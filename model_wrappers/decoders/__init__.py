@@ -1,18 +1,22 @@
-"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; elsewhere it is a function with
-`@register("name")`. Light: a decoder's file, and with it torch, is imported when the decoder is used.
+"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; elsewhere
+it is a function with `@register("name")`. Light: a decoder's file, and with it torch, is imported
+when the decoder is used.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from model_wrappers.decoders.signature import Signature, function_of, name_of_function, signature_of
 from model_wrappers.options import Options, meant
 
 if TYPE_CHECKING:
@@ -21,7 +25,8 @@ if TYPE_CHECKING:
 Function = Callable[..., None]  # of a Request and its options
 F = TypeVar("F", bound=Function)
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")  # no sign that separates methods or options on a command line
-# What `decode` and a command line take themselves: no option of a registered decoder has such a name.
+# What `decode` and a command line take themselves: no option of a registered decoder has such a
+# name.
 TAKEN = {
     *("backbone", "prompt_ids", "method", "gen_length", "block_length", "temperature", "seed", "sampler", "given"),
     *("observer", "draft", "role"),
@@ -32,15 +37,17 @@ TAKEN = {
 class Decoder:
     """A method: where it is, and what it can do.
 
-    source: "module:function", or the function, which takes a Request and its options (the annotation names their
-    struct) and fills the response. name: as in messages. label: its row in a table; "" is its name.
+    source: "module:function", or the function, which takes a Request and its options
+    (`signature.signature_of`) and fills the response. name: as in messages. label: its row in a
+    table; "" is its name.
 
-    semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full sequence. greedy_only: it
-    is defined at temperature 0. needs_extend: it runs only on backbones with `extend`. prefix_conditioned: its target
-    is what the paper's Algorithm 1 trains, and its windows are those of Theorem 2. may_leave_masks: its choice of a
-    token may be the mask, which then stays, as with the official sampler. whole_sequence: it reads what comes after the
-    block, or attends otherwise, and cannot decode a block model; blocks_only: it decodes no other. canvases: it decodes
-    models without a mask, causal: autoregressive models, and no others.
+    semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
+    sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones
+    with `extend`. prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its
+    windows are those of Theorem 2. may_leave_masks: its choice of a token may be the mask, which
+    then stays, as with the official sampler. whole_sequence: it reads what comes after the block,
+    or attends otherwise, and cannot decode a block model; blocks_only: it decodes no other.
+    canvases: it decodes models without a mask, causal: autoregressive models, and no others.
     """
 
     source: str | Function
@@ -65,9 +72,15 @@ class Decoder:
         return getattr(import_module(module), name)
 
     @cached_property
+    def signature(self) -> Signature:
+        """How the function takes its options. Raises ValueError for a function that is no
+        decoder."""
+        return signature_of(self.function)
+
+    @property
     def options(self) -> type[Options]:
-        """The struct of its options. Raises ValueError if the function's annotation names none."""
-        return _options_of(self.function)
+        """The struct of its options. Raises ValueError for a function that is no decoder."""
+        return self.signature.options
 
     def takes(self, option: str) -> bool:
         """Whether it has an option of this name."""
@@ -75,11 +88,13 @@ class Decoder:
 
     def __call__(self, request: Request, options: Options) -> None:
         """Fill the response of a request."""
-        self.function(request, options)
+        positional, named = self.signature.arguments(options)
+        self.function(request, *positional, **named)
 
 
 def _here(name: str, file: str | None = None, **traits: Any) -> Decoder:
-    """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits: Decoder's."""
+    """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits:
+    Decoder's."""
     return Decoder(f"model_wrappers.decoders.{file or name}:decode_{name}", name, **traits)
 
 
@@ -115,10 +130,12 @@ def register(
     needs_extend: bool = False,
     may_leave_masks: bool = False,
 ) -> Callable[[F], F]:
-    """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
+    """A decorator that makes a function of (request, options) the decoder `name`; the arguments are
+    Decoder's.
 
-    The function fills the response of a request.Request; the annotation of its options names a struct derived from
-    options.Options. Raises ValueError for a name that is taken or unfit for a command line, and for no function.
+    The function fills the response of a request.Request; its options are a struct derived from
+    options.Options, a dataclass, or parameters with defaults. Raises ValueError for a name that is
+    taken or unfit for a command line, and for no function.
     """
 
     def enter(function: F) -> F:
@@ -133,10 +150,11 @@ def register(
 
 
 def add_decoder(name: str, decoder: Decoder) -> None:
-    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what is no decoder.
+    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what
+    is no decoder.
 
-    A function replaces an earlier one of its module and name, as when a module is imported again, and in a notebook any
-    one that was registered there.
+    A function replaces an earlier one of its module and name, as when a module is imported again,
+    and in a notebook any one that was registered there.
     """
     check_name(name)
     same = name in METHODS and (_identity(METHODS[name].source), _identity(decoder.source))
@@ -146,9 +164,6 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
     if taken := [option for option in names if option in TAKEN]:
         raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
-    for option, default in zip(names, decoder.options.__struct_defaults__, strict=False):
-        if callable(default):
-            raise ValueError(f"{name}: the default of {option} is {default!r}; only data can be recorded and compared")
     METHODS[name] = replace(decoder, name=name)
 
 
@@ -167,20 +182,45 @@ def check_label(label: str | None) -> None:
 
 
 def decoder_named(method: Method) -> Decoder:
-    """The decoder of a name, or of a function. Raises ValueError naming the valid names."""
+    """The decoder of a name, of "FILE.py:name", of an installed package's entry points, or of a
+    function.
+
+    Raises ValueError naming the valid names.
+    """
     if isinstance(method, Decoder):
         return method
     if callable(method):
-        return Decoder(method, str(getattr(method, "__name__", type(method).__name__)))
+        return Decoder(method, name_of_function(method))
     if not isinstance(method, str):
         raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
+    if method not in METHODS:
+        _import_decoder(method)
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}{meant(method, METHODS, whole=True)}")
     return METHODS[method]
 
 
+def _import_decoder(method: str) -> None:
+    """Enter the decoder of a "FILE.py:name" under that text, or those of entry points."""
+    file, _, name = method.rpartition(":")
+    if file.endswith(".py"):
+        spec = spec_from_file_location(Path(file).stem, Path(file).expanduser())
+        if spec is None or spec.loader is None:
+            return
+        module = module_from_spec(spec)
+        sys.modules.setdefault(spec.name, module)  # where dataclasses look for names
+        spec.loader.exec_module(module)
+        source = METHODS.get(name) or getattr(module, name, None)
+        if source is not None:
+            METHODS[method] = replace(decoder_named(source), name=method)
+        return
+    for entry in entry_points(group="fef_dllm_harness"):
+        entry.load()
+
+
 def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:
-    """A method and the options that it comes with. Raises ValueError for a pair that is no (method, options)."""
+    """A method and the options that it comes with. Raises ValueError for a pair that is no (method,
+    options)."""
     if not isinstance(method, tuple):
         return method, {}
     if len(method) != 2 or not isinstance(method[1], Mapping):
@@ -195,31 +235,13 @@ def name_of(method: Method) -> str:
 
 def file_of(function: Function) -> str:
     """The file that a function was defined in; "" for what has none."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    inner = function_of(function)
+    if not hasattr(inner, "__code__"):  # an object that can be called
+        inner = vars(type(inner)).get("__call__")
+    code = getattr(inner, "__code__", None)
     return "" if code is None else str(code.co_filename)
 
 
 def _identity(source: str | Function) -> tuple[Any, Any]:
     """Module and name of a function; of what has none, the object itself."""
     return getattr(source, "__module__", source), getattr(source, "__qualname__", source)
-
-
-def _options_of(function: Function) -> type[Options]:
-    """The struct that a decoder's function names as the type of its second parameter."""
-    kind: Any = None
-    with suppress(TypeError, ValueError):  # what has no signature
-        parameters = list(inspect.signature(function).parameters.values())
-        kind = parameters[1].annotation if len(parameters) == 2 else None
-    if isinstance(kind, str):  # annotations that are not evaluated; those of other parameters need not be known
-        with suppress(Exception):
-            kind = eval(kind, getattr(inspect.unwrap(function), "__globals__", {}))
-    if not (isinstance(kind, type) and issubclass(kind, Options)):
-        raise ValueError(
-            f"{name_of(function)} is no decoder: it must take (request, options), the options annotated with a struct "
-            "at the top of its file that is derived from model_wrappers.options.Options"
-        )
-    try:
-        kind()
-    except TypeError as error:
-        raise ValueError(f"every option of {kind.__name__} needs a default: {error}") from error
-    return kind

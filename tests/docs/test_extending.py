@@ -87,7 +87,7 @@ def test_the_judge_is_a_function_of_response_and_answer(outside: Path) -> None:
 
 def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
     load(str(outside / "qwen.py"))
-    model = FAMILIES["masked_qwen2"].model
+    model = FAMILIES["masked_qwen2"].imported().model
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     config = model.config_class(vocab_size=40, mask_token_id=39, eos_token_id=38, **sizes, **heads)

@@ -180,7 +180,7 @@ def test_tasks_of_ones_own_are_judged_in_one_process(task: dict[str, str], tmp_p
     path.parent.mkdir(parents=True)
     path.write_text((json.dumps(task) + "\n") * 2)  # one task, two samples
     config = suite_named("humaneval").datasets(False, tmp_path)[0]
-    texts = [task["prompt"] + task["canonical_solution"], task["prompt"] + "    return None\n"]
+    texts = [task["prompt"] + task["canonical_solution"], task["prompt"] + "    raise ValueError\n"]
     assert evaluate(config, [0, 1], texts) == [True, False]
 
 

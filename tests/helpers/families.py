@@ -69,7 +69,7 @@ OFFICIAL: dict[str, dict[str, Any]] = {
 
 def config_of(name: str, **changes: Any) -> Any:
     """A tiny configuration of a family; `changes` to its dictionary."""
-    kind: Any = FAMILIES[name].model.config_class
+    kind: Any = FAMILIES[name].imported().model.config_class
     fields = OFFICIAL.get(name, SIZES | {"bos_token_id": None})
     return kind.from_dict({"model_type": name} | fields | changes)
 
@@ -79,7 +79,7 @@ def random_model(name: str, seed: int = 0, **changes: Any) -> Any:
     config = config_of(name, **changes)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model: Any = FAMILIES[name].model(config)
+        model: Any = FAMILIES[name].imported().model(config)
         with torch.no_grad():
             for weight in model.parameters():
                 if weight.dim() == 1:  # scales of norms, which begin as ones, and biases, which begin as zeros
@@ -89,7 +89,7 @@ def random_model(name: str, seed: int = 0, **changes: Any) -> Any:
 
 def tiny(name: str, seed: int = 0, **changes: Any) -> Backbone:
     """A tiny random backbone of a family; the mask is its last id, EOS the one before."""
-    family = FAMILIES[name]
+    family = FAMILIES[name].imported()
     return (family.backbone or Backbone)(family, random_model(name, seed, **changes), None, f"{name}-{seed}")
 
 

@@ -13,6 +13,7 @@ from harness.audit.oracle import RowBackbone
 from harness.runs.responses import cost_and_tokens
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.api import check_options
+from model_wrappers.batches import at_once, in_batch
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
@@ -184,21 +185,68 @@ def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, g
         decode(tiny, prompt, gen_length=8, given=given)
 
 
-@pytest.mark.parametrize("around", ["once more", "draft", "calls", "tokens"])
-def test_a_call_that_the_ledger_does_not_count_is_refused(around: str, tiny: Backbone, prompt: torch.Tensor) -> None:
-    def decoder(request: Request, options: Options) -> None:
-        """LLaDA, and what it must not do."""
-        METHODS["llada"].function(request, METHODS["llada"].options(steps=8))
-        if around == "once more":
-            tiny.logits(request.x_1L)
-        elif around == "draft":
-            request.draft._backbone.logits(request.x_1L)
-        else:
-            setattr(request.backbone, around, 1)
+# Calls that no ledger makes
+def llada(request: Request) -> None:
+    METHODS["llada"].function(request, METHODS["llada"].options(steps=8))
 
-    written = r"the counts of request\.backbone or request\.draft were written"
-    with pytest.raises(ValueError, match=rf"the model was called 9 times and 8 of them are counted|{written}"):
-        decode(tiny, prompt, decoder, gen_length=8)
+
+@pytest.mark.parametrize("way", ["logits", "extend", "hidden states", "model"])
+def test_a_call_of_the_model_itself_is_counted(way: str, tiny: Backbone, prompt: torch.Tensor) -> None:
+    def decoder(request: Request) -> None:
+        llada(request)
+        x_1L, position_L = request.x_1L, torch.arange(request.x_1L.shape[1])
+        calls = {
+            "logits": lambda: tiny.logits(x_1L),
+            "extend": lambda: tiny.extend(x_1L, position_L, position_L),
+            "hidden states": lambda: tiny.model.model(x_1L, output_hidden_states=True),
+            "model": lambda: tiny.model(input_ids=x_1L),
+        }
+        calls[way]()
+
+    trace = decode(tiny, prompt, decoder, gen_length=8).trace
+    assert (trace.forwards, trace.rows, trace.token_forwards, trace.draft_forwards) == (9, 9, 9 * 13, 0)
+
+
+def test_a_draft_of_ones_own_is_counted_as_one(tiny: Backbone, prompt: torch.Tensor) -> None:
+    other = tiny_llada(5)
+
+    def decoder(request: Request) -> None:
+        other.logits(request.x_1L.repeat(2, 1))
+        other.model(request.x_1L)
+        decode(other, prompt, "llada", gen_length=4)
+        decode(tiny, prompt, "llada", gen_length=2)
+        llada(request)
+
+    trace = decode(tiny, prompt, decoder, gen_length=8).trace
+    assert (trace.forwards, trace.draft_forwards, trace.draft_rows) == (8 + 2 + 6, 6, 7)
+    assert other.logits(prompt[None]).shape == (1, 5, 40)  # and outside of a response nothing counts
+
+
+def test_responses_of_a_batch_count_what_each_calls(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def decoder(request: Request, again: int = 0) -> None:
+        for _ in range(again):
+            tiny.logits(request.x_1L)
+        llada(request)
+
+    def job(again: int) -> tuple[int, int]:
+        return again, decode(in_batch(tiny), prompt, decoder, gen_length=8, again=again).trace.forwards
+
+    assert dict(at_once([partial(job, again) for again in (0, 3, 5)], 3)) == {0: 8, 3: 11, 5: 13}
+
+
+def test_a_decoder_needs_no_model(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def retrieve(request: Request) -> None:
+        request.x_1L[0, request.start :] = 7
+
+    out = decode(tiny, prompt, retrieve, gen_length=4)
+    assert out.tokens.tolist() == [7] * 4 and out.trace.forwards == 0
+
+
+def test_what_is_masked_after_eos_becomes_eos(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def stops(request: Request) -> None:
+        request.x_1L[0, request.start : request.start + 2] = torch.tensor([7, request.backbone.eos_id])
+
+    assert decode(tiny, prompt, stops, gen_length=4).tokens.tolist() == [7, *[tiny.eos_id] * 3]
 
 
 @pytest.mark.parametrize("seed", [1.5, True, None, "a", 2**64])

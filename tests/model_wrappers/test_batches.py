@@ -78,11 +78,12 @@ def test_so_they_are_on_block_models(method: str) -> None:
     same_as_alone(exact("sdar"), {"method": method})
 
 
-def test_calls_of_a_round_are_one_forward() -> None:
-    backbone = exact("llada")
-    way = {"method": "llada"}
-    assert len(list(at_once(jobs(backbone, 4, way), 4))) == 4
-    assert backbone.calls == LENGTH  # four responses of as many calls each
+def test_calls_of_a_round_are_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone, sizes = exact("llada"), list[int]()
+    packed = backbone.forward.packed
+    monkeypatch.setattr(backbone.forward, "packed", lambda calls: sizes.append(len(calls)) or packed(calls))
+    assert len(list(at_once(jobs(backbone, 4, {"method": "llada"}), 4))) == 4
+    assert sizes == [4] * LENGTH  # four responses of as many calls each
 
 
 def test_two_models_of_a_response_are_each_packed() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from model_wrappers import Backbone
 from model_wrappers.chat import encode_messages, encode_question, render
+from model_wrappers.options import note
 
 ASK = [{"role": "user", "content": "How many?"}]
 # The switch of Qwen3's template, and the two ways in which Llama 3's come by a date.
@@ -38,20 +39,18 @@ def test_a_template_does_not_think_or_look_at_the_clock_unless_told(
     assert render(nano.text_tokenizer(), ASK, **given) == text
 
 
-def test_a_date_that_cannot_be_fixed_is_refused(nano: Backbone) -> None:
-    with pytest.raises(ValueError, match="writes a date that changes"):
-        render(nano.text_tokenizer(), ASK, chat_template="{{ strftime_now(style) }} {{ messages[0].content }}")
-
-
-def test_an_argument_that_the_template_does_not_read_is_refused(nano: Backbone) -> None:
+def test_what_a_template_does_not_read_or_say_is_noted(nano: Backbone, capsys: pytest.CaptureFixture[str]) -> None:
+    note.cache_clear()
     tokenizer = nano.text_tokenizer()
-    written = "{% generation %}{{ tone }} {{ messages[0].content }}{% endgeneration %}"
-    assert render(tokenizer, ASK, chat_template=written, tone="kind").startswith("kind")
-    assert render(tokenizer, ASK, enable_thinking=False) == render(tokenizer, ASK)
-    with pytest.raises(ValueError, match="does not read enable_thinkin"):
-        render(tokenizer, ASK, enable_thinkin=True)
-    with pytest.raises(ValueError, match="the chat template fails"):
-        render(tokenizer, ASK, chat_template="{% if %}")
+    assert render(tokenizer, ASK, enable_thinking=True, tone="kind") == render(tokenizer, ASK)
+    printed = capsys.readouterr().err
+    assert "does not read tone" in printed and "does not read enable_thinking" in printed
+    stripped = "{% for m in messages %}{{ m.content.split('</think>')[-1].lower() }}|{% endfor %}"
+    few_shot = [{"role": "assistant", "content": "<think>so</think>5"}, {"role": "user", "content": "and now?"}]
+    assert render(tokenizer, few_shot, chat_template=stripped) == "5|and now?|"
+    assert capsys.readouterr().err == ""
+    assert render(tokenizer, ASK, chat_template=stripped) == "how many?|"
+    assert "leaves out or changes what the user says last" in capsys.readouterr().err
 
 
 def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
@@ -64,13 +63,10 @@ def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"chat_template": 5}, "chat_template must be text, not 5"),
         ({"chat_template": "{{ messages[0].content.index('zzz') }}"}, "chat template of .* fails: substring not found"),
-        ({"messages": []}, "chat template of .* fails"),
-        *(({name: 5}, f"does not read {name}") for name in ("max_length", "padding", "tokenize", "tools")),
-        ({"enable_thinking": True}, "does not read enable_thinking"),
+        ({"chat_template": "{% if %}"}, "the chat template of .* fails"),
     ],
 )
-def test_arguments_that_no_template_takes_are_refused(nano: Backbone, arguments: dict[str, Any], says: str) -> None:
+def test_a_template_that_fails_is_refused(nano: Backbone, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         encode_messages(nano.text_tokenizer(), [{"role": "user", "content": "How many?"}], **arguments)

@@ -127,11 +127,11 @@ def test_probabilities_of_rejected_drafts_are_not_computed_for_nobody() -> None:
     assert len(request.windows) == 1
 
 
-@pytest.mark.parametrize("two", [torch.tensor(2), np.int64(2), 2.0, True])
-def test_a_window_counts_in_whole_numbers_of_python(two: Any) -> None:
+@pytest.mark.parametrize("two", [torch.tensor(2), np.int64(2), 2.0])
+def test_a_window_may_count_in_numbers_of_numpy_or_torch(two: Any) -> None:
     request = request_for(tiny_llada(), [4, 5])
-    with pytest.raises(ValueError, match="it counts in int"):
-        request.record(Window(0, 0, 0, 2, 1, two))
+    request.record(Window(0, 0, 0, 2, 1, two))
+    assert request.windows == [Window(0, 0, 0, 2, 1, 2)] and type(request.windows[0].committed) is int
 
 
 def test_a_window_commits_what_it_accepts() -> None:
@@ -150,31 +150,18 @@ def test_what_is_no_probability_is_not_logged(tiny: Backbone, prompt: torch.Tens
         decode(tiny, prompt, sure, gen_length=8, observer=EventLog())
 
 
-def test_a_window_is_recorded_once() -> None:
-    request = request_for(tiny_llada(), [4, 5])
-    request.record(Window(0, 0, 0, 2, 1, 2))
-    with pytest.raises(ValueError, match="is recorded already"):
-        request.record(Window(0, 0, 0, 1, 1, 1))
+def test_what_is_written_in_place_and_in_words_of_ones_own_is_traced(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def careless(request: Request) -> None:
+        response_L = request.x_1L[0, request.start :]
+        response_L[:4] = 5
+        request.commit([request.start + 4, request.start + 5], [6, 7], [0.5, 0.25], ["guessed", "accepted"])
+        response_L[2] = request.mask_id
+        response_L[2:] = 8
+        request.record(Window(0, 0, 0, 1, 0, 1))  # a rejected draft, and no `reject`
 
-
-@pytest.mark.parametrize(
-    ("how", "windows", "says"),
-    [
-        ("unmasked", [Window(0, 0, 0, 8, 8, 8)], "recorded 8 accepted drafts, and committed 0 as accepted or known"),
-        ("drawn", [Window(0, n, 0, 5, 0, 5) for n in range(2)], "recorded 10 tokens of windows, and committed 8"),
-        ("accepted", [Window(0, 0, 0, 8, 4, 4)], "recorded 1 windows with rejected drafts, and called reject 0 times"),
-    ],
-)
-def test_windows_that_say_more_than_was_done_are_refused(
-    tiny: Backbone, prompt: torch.Tensor, how: Any, windows: list[Window], says: str
-) -> None:
-    def boasting(request: Request, options: Options) -> None:
-        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, how)
-        for window in windows:
-            request.record(window)
-
-    with pytest.raises(ValueError, match=says):
-        decode(tiny, prompt, boasting, gen_length=8)
+    out, trace = traced(tiny, prompt, careless)
+    assert replay(trace).tolist() == out.tokens.tolist() == [5, 5, *[8] * 14]
+    assert [KINDS[kind] for kind in trace.column("kind")[:6]] == [*["unmasked"] * 5, "accepted"]
 
 
 def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt: torch.Tensor) -> None:
@@ -191,16 +178,6 @@ def test_an_observer_changes_nothing(tiny: Backbone, prompt: torch.Tensor) -> No
     plain = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3)
     watched = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3, observer=EventLog())
     assert torch.equal(plain.tokens, watched.tokens) and plain.trace.windows == watched.trace.windows
-
-
-BEHIND = {"start": 3, "proposed": 2, "accepted": 2, "committed": 2}
-
-
-@pytest.mark.parametrize("counts", [{"proposed": -16}, {"accepted": 5}, {"committed": -1}, {"start": -1}, {}, BEHIND])
-def test_a_window_that_cannot_be_is_refused(tiny: Backbone, counts: dict[str, int]) -> None:
-    window = Window(**{"step": 0, "round": 0, "start": 0, "proposed": 4, "accepted": 2, "committed": 3} | counts)
-    with pytest.raises(ValueError, match="cannot be"):
-        request_for(tiny, [3, 39, 39]).record(window)
 
 
 def test_a_window_counts_what_is_in_the_response(tiny: Backbone) -> None:

@@ -17,6 +17,7 @@ from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.chat import encode_question, response_text
 from model_wrappers.costs import hash_of
 from model_wrappers.lm_eval_model import FefDllm
+from model_wrappers.options import note
 
 QUESTIONS = ["Copy [ cat, dog, owl ]", "Copy [ owl ]", "Copy [ cat ]"]
 
@@ -85,13 +86,10 @@ def test_sampling_is_the_tasks_and_repeats_differ(nano: Backbone) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"max_gen_toks": 32}, "task copies, document 0: gen_length=16 and max_gen_toks=32 disagree.*--gen_kwargs"),
-        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "has top_p, and decoders here take"),
-        ({"num_beams": 4}, "has num_beams"),
+        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "task copies, document 0: .* has top_p=0.9, and"),
+        ({"num_beams": 4}, "has num_beams=4"),
         ({"temperature": -1.0}, "temperature=-1"),
-        ({"max_gen_toks": 16, "max_new_tokens": 32}, "must say one length, in whole tokens"),
-        ({"max_gen_toks": "16"}, "must say one length"),
-        ({"until": [""]}, r"until=\[''\] must be texts that are not empty"),
+        ({"max_gen_toks": 16, "max_new_tokens": 32}, "must say one length"),
     ],
 )
 def test_settings_of_a_task_that_it_cannot_follow_are_refused(
@@ -106,16 +104,37 @@ def test_settings_of_a_task_that_it_cannot_follow_are_refused(
     [
         ({"stepz": 4}, "unknown keyword 'stepz' for FefDllm.*did you mean steps"),
         ({"cost": "x"}, "did you mean costs"),
-        ({"pretrained": "x"}, "takes no pretrained; give path="),
-        ({"batch_size": "many"}, "batch_size='many' must be"),
-        ({"gen_length": 8, "max_gen_toks": 16}, "gen_length=8 and max_gen_toks=16 disagree"),
-        ({"costs": ""}, "costs='' must be a file"),
-        ({"costs": "."}, "costs='.' must be a file"),
+        ({"repetition_penalty": 1.1}, "unknown keyword 'repetition_penalty'"),
     ],
 )
 def test_arguments_that_it_does_not_know_are_refused(nano: Backbone, keywords: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FefDllm(nano, method="llada", **keywords)
+
+
+def test_gen_length_wins_and_what_changes_nothing_is_passed_over(
+    nano: Backbone, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note.cache_clear()
+    model = FefDllm(pretrained="nano", method="llada", gen_length=16, batch_size="auto:4", repetition_penalty=1.0)
+    context = [asked(model, QUESTIONS[0])]
+    (expected,) = model.generate_until(generations(context))
+    neutral: dict[str, Any] = {"until": [""], "repetition_penalty": 1.0, "top_p": 1, "num_beams": 1}
+    for most in (4, 32):
+        assert model.generate_until(generations(context, max_gen_toks=most, **neutral)) == [expected]
+    sampled = generations(context, do_sample=True, temperature=1.0, **neutral)
+    assert len(model.generate_until(sampled)) == 1
+    assert "responses have gen_length=16 tokens, not max_gen_toks=4" in capsys.readouterr().err
+
+
+def test_a_model_that_decodes_no_batches_decodes_one_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    note.cache_clear()
+    backbone = load_backbone("nano")
+    backbone.model.model.layers[0].mlp.act_fn = torch.nn.Tanh()
+    changed = Backbone(backbone.family, backbone.model, backbone.tokenizer, "changed")
+    model = FefDllm(changed, method="llada", gen_length=8, batch_size=4)
+    assert len(model.generate_until(generations(["Copy", "How"]))) == 2
+    assert "changed decodes one response at a time" in capsys.readouterr().err
 
 
 def test_a_prompt_that_is_too_long_is_refused_by_its_document(nano: Backbone) -> None:

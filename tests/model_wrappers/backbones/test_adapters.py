@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from torch import nn
 from harness.runs.folder import _weights
 from harness.suites.published import blocks_of
 from model_wrappers import load_backbone
-from model_wrappers.backbones import adapters
 from model_wrappers.backbones.registry import SHIPPED
 
 LORA = {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "ff_out"], "init_lora_weights": False}
@@ -100,10 +100,8 @@ def test_an_adapter_of_another_base_is_refused(changes: dict[str, int], base: Pa
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 4}, "of the type PREFIX_TUNING, and only LoRA"),
-        ({"peft_type": None}, "of the type None, and only LoRA"),
-        ({"layer_replication": [[0, 1], [0, 2]]}, "its adapter has layer_replication, which is more"),
-        ({"hue": 1}, "its adapter has hue, which this version of peft does not know"),
+        ({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 4}, "is .*PREFIX_TUNING, and only LoRA"),
+        ({"layer_replication": [[0, 1], [0, 2]]}, "its adapter is layer_replication, and only LoRA"),
         ({"target_modules": ["nothing"]}, "does not fit"),
         ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
         ({"base_model_name_or_path": "/nowhere"}, "/nowhere"),
@@ -121,6 +119,6 @@ def test_an_adapter_that_cannot_be_merged_is_refused(
 
 def test_without_peft_an_adapter_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter(tmp_path / "adapter", base, weights_of(base))
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ValueError, match=r"holds an adapter .*pip install 'peft"):
         load_backbone(tmp_path / "adapter")

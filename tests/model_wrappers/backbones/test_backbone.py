@@ -117,7 +117,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, name: str, says: st
         ("dtype", "float12", "bfloat16"),
         ("device", "abacus", "cuda"),
         pytest.param("device", "cuda", "CUDA", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")),
-        ("attn", "eager", "sdpa"),
+        ("attn", "flash", "sdpa"),
     ],
 )
 def test_an_unknown_load_option_is_refused_with_valid(

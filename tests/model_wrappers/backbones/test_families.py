@@ -15,7 +15,6 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.llada import LLaDAConfig, LLaDAForMaskedLM
-from model_wrappers.backbones.model import check_extends
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.backbones.registry import FAMILIES
 
@@ -202,29 +201,6 @@ def test_a_config_of_another_architecture_is_refused(name: str, field: str, valu
 def test_a_mask_that_neither_config_nor_tokenizer_names_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must name one mask_token_id of its vocabulary"):
         load_backbone(checkpoint(name, tmp_path, mask_token_id=None))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_check_of_caches_and_masks_passes_what_heeds_them(name: str) -> None:
-    check_extends(tiny(name))
-
-
-@pytest.mark.parametrize(("ignored", "named"), [("mask", "its mask"), ("cache", "its cache or mask")])
-def test_a_model_that_ignores_its_cache_or_mask_is_refused(ignored: str, named: str) -> None:
-    backbone = tiny(NAMES[0])
-    heeds = backbone._run
-
-    def infer(ids: Any, position: Any, visible: Any, cache: Any, positions: Any) -> Any:
-        if ignored == "mask":
-            return heeds(ids, position, None, cache, positions)
-        if cache is not None:
-            heeds(ids, position, visible, cache, positions)
-            visible = None
-        return heeds(ids, position, visible, None, positions)
-
-    backbone._run = infer
-    with pytest.raises(ValueError, match=rf"ignores {named}: .*Family\(extends=False\)"):
-        check_extends(backbone)
 
 
 def test_a_family_without_a_cache_has_no_extend() -> None:

@@ -11,7 +11,7 @@ from families import NAMES, kept_layers, random_model, tiny
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbones import graphs
 from model_wrappers.backbones.graphs import GraphedForward, Run, power_bucket, tokens_bucket
-from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.plain import ModelForward
 from model_wrappers.backbones.protocol import KeyValues, Write
 
 DENSE = [name for name in NAMES if name != "llada_moe"]
@@ -41,14 +41,17 @@ def same_memory(run: Run, device: torch.device) -> Run:
     return replay
 
 
-def plain_of(name: str) -> PlainForward:
-    forward = forward_of(random_model(name, 5).eval())
-    assert isinstance(forward, PlainForward)
+def plain_of(name: str) -> ModelForward:
+    forward = ModelForward(random_model(name, 5).eval())
+    assert forward.plain is not None
     return forward
 
 
 def ids(count: int) -> torch.Tensor:
     return torch.randint(0, 38, (1, count), generator=torch.Generator().manual_seed(count))
+
+
+CALL = (ids(12), torch.arange(12)[None], None, None, None)
 
 
 def test_buckets_hold_what_they_are_for_and_are_few() -> None:
@@ -98,7 +101,7 @@ def test_filled_up_pieces_have_the_same_logits_and_keep_the_same(name: str, writ
 def graphed(nano: Backbone, **options: Any) -> tuple[Backbone, GraphedForward]:
     """nano in calls of a few shapes, without a GPU."""
     own = Backbone(nano.family, nano.model, nano.tokenizer, "graphed")
-    own._run = GraphedForward(own._run, **{"capture": same_memory} | options)
+    own._run = GraphedForward(own.forward, **{"capture": same_memory} | options)
     return own, own._run
 
 
@@ -200,3 +203,14 @@ def test_a_model_with_other_layers_is_refused(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(Backbone, "device", torch.device("cuda"))
     with pytest.raises(ValueError, match="CUDA graphs need a model of known, dense layers, and own has others"):
         Backbone(tiny(name).family, model, None, "own", cuda_graphs=True)
+
+
+def test_a_changed_model_runs_without_graphs_and_other_parameters_have_new_ones() -> None:
+    backbone = tiny("llada")
+    backbone._run = GraphedForward(backbone.forward, same_memory)
+    backbone.logits(ids(12))
+    up = backbone.model.model.layers[0].mlp.up_proj
+    up.weight = torch.nn.Parameter(2 * up.weight.detach())
+    torch.testing.assert_close(backbone.logits(ids(12)), backbone.forward(*CALL), **CLOSE)
+    backbone.model.model.layers[0].register_forward_hook(lambda module, args, output: 2 * output)
+    assert torch.equal(backbone.logits(ids(12)), backbone.model.infer(*CALL)) and backbone.graphs == 2

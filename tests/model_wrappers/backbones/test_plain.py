@@ -1,6 +1,5 @@
 """The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers; torch.compile."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,9 +7,9 @@ import torch
 from families import NAMES, kept_layers, random_model, tiny
 from torch import nn
 
-from model_wrappers import Backbone, decode
+from model_wrappers import Backbone
 from model_wrappers.backbones import plain
-from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.plain import ModelForward, PlainForward
 from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -31,8 +30,8 @@ def random_ids(rows: int, length: int) -> torch.Tensor:
 
 def both(model: Any, *call: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits of a call by transformers' layers and by the plain forward."""
-    own = forward_of(model)
-    assert isinstance(own, PlainForward)
+    own = PlainForward(model)
+    assert own.is_plain
     with torch.inference_mode():
         return model.infer(*call), own(*call)
 
@@ -52,7 +51,7 @@ def test_whole_sequences_are_equal(model: Any, dtype: torch.dtype, rows: int, ca
 @pytest.mark.parametrize("write", ["append", "replace", "none"])
 def test_pieces_beside_kept_keys_are_equal(model: Any, dtype: torch.dtype, write: Write) -> None:
     model.to(dtype)
-    own, position_N = forward_of(model), torch.arange(PIECE) + 3
+    own, position_N = PlainForward(model), torch.arange(PIECE) + 3
     visible_NK = torch.rand(PIECE, LENGTH + (PIECE if write != "replace" else 0)) > 0.4
     visible_NK[:, 0] = True
     given = []
@@ -104,8 +103,8 @@ def test_a_model_with_anything_unknown_in_a_layer_runs_as_transformers_has_it(pl
     own = layer.get_submodule(place)
     own.__class__ = Adapted if isinstance(own, nn.Linear) else type("Changed", (type(own),), {})
     setattr(layer.get_submodule(parent), name, own)
-    assert forward_of(model) == model.infer
-    assert Backbone(tiny("llada").family, model, None, "changed")._run == model.infer
+    assert ModelForward(model).current() == model.infer
+    assert not Backbone(tiny("llada").family, model, None, "changed").can_pack
 
 
 def test_attention_of_many_calls_at_once_is_that_of_each() -> None:
@@ -158,34 +157,3 @@ def test_a_buffer_with_room_is_the_same_one() -> None:
     assert kept(cache).data_ptr() == place
     put(cache, numbers(200, 1))
     assert kept(cache).data_ptr() != place
-
-
-def hooked(model: Any) -> None:
-    model.model.layers[0].register_forward_hook(lambda *given: None)
-
-
-def replaced(model: Any) -> None:
-    model.model.layers[0].self_attn.q_proj = nn.Linear(1, 1)
-
-
-def shortened(model: Any) -> None:
-    model.model.layers = model.model.layers[:1]
-
-
-@pytest.mark.parametrize("change", [hooked, replaced, shortened])
-def test_layers_that_are_others_than_those_that_run_are_refused(change: Callable[[Any], None]) -> None:
-    backbone = tiny("llada")
-    decode(backbone, [3, 4], "threshold", gen_length=4)
-    change(backbone.model)
-    with pytest.raises(ValueError, match="have hooks, or others took their place"):
-        decode(backbone, [3, 4], "threshold", gen_length=4)
-
-
-def test_another_model_in_its_place_is_refused_and_other_values_run() -> None:
-    backbone, other = tiny("llada"), tiny("llada", seed=9)
-    wanted = decode(other, [3, 4], "llada", gen_length=8).tokens
-    backbone.model.load_state_dict(other.model.state_dict())
-    assert decode(backbone, [3, 4], "llada", gen_length=8).tokens.tolist() == wanted.tolist()
-    backbone.model = other.model
-    with pytest.raises(ValueError, match="others took their place"):
-        decode(backbone, [3, 4], "llada", gen_length=8)
