@@ -180,9 +180,7 @@ def test_a_decoder_that_does_what_it_must_not_is_named(
     assert "own-lists, item 0: " in error and says in error
 
 
-def test_a_judge_that_fails_leaves_its_suite_unscored_and_is_named(
-    outside: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judge_that_fails_leaves_its_suite_unscored(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (outside / "judge.py").write_text("def right(response, answer):\n    return response == answer or answer[9]\n")
     assert main(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)")) == 0
     printed = capsys.readouterr().out
