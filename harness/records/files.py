@@ -28,7 +28,7 @@ from msgspec import Meta, Struct
 import model_wrappers
 from harness.errors import UserError, explained
 from harness.records.schema import Line, PromptRecord, what_is_wrong
-from model_wrappers.trace import NO_WINDOW, NUMBER, EventLog
+from model_wrappers.trace import NUMBER, EventLog
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
@@ -232,17 +232,6 @@ def replay(record: TraceRecord) -> npt.NDArray[np.int64]:
     # Of several at one position numpy keeps the last, which is the one that holds.
     tokens[record.column("position")[changes]] = record.column("token")[changes]
     return tokens
-
-
-def window_sums(record: TraceRecord) -> dict[str, Numbers]:
-    """proposed, accepted and committed of every window, (windows,), counted from the events."""
-    kinds, windows = record.column("kind"), record.column("window")
-    count = int(windows.max()) + 1 if len(windows) else 0
-
-    def counted(*wanted: int) -> Numbers:
-        return np.bincount(windows[np.isin(kinds, wanted) & (windows != NO_WINDOW)], minlength=count)
-
-    return {"proposed": counted(*ACCEPTED, *REFUSED), "accepted": counted(*ACCEPTED), "committed": counted(*COMMITS)}
 
 
 def read_prompts(folder: Path, hashes: Mapping[tuple[str, int], str] | None = None) -> dict[tuple[str, int], str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from run_records import item
+from window_sums import window_sums
 
-from harness.records.files import PromptRecord, TraceRecord, packed_columns, replay, window_sums
+from harness.records.files import PromptRecord, TraceRecord, packed_columns, replay
 from harness.records.store import Recorder, Run, read_run
 from model_wrappers.trace import EventLog, Window
 

@@ -10,9 +10,10 @@ import torch
 from enumerated import enumerate_law
 from fakes import trace_of
 from families import VOCABULARY, tiny
+from window_sums import window_sums
 
 from harness.audit.oracle import total_variation
-from harness.records.files import replay, window_sums
+from harness.records.files import replay
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
 from model_wrappers.sampling import token_probs
