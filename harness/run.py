@@ -52,7 +52,7 @@ def main(line: list[str] | None = None) -> int:
         from harness.plugins import load_all
 
         load_all(options.plugin)
-        print(describe_presets())
+        print(describe_presets(str(options.methods)))
         print(f"\nsuites: {', '.join(SUITES)}")
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:

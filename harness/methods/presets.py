@@ -237,8 +237,11 @@ def prefix_conditioned(config: RunConfig) -> list[str]:
     return [name for name, decoder in decoders.items() if decoder is not None and decoder.prefix_conditioned]
 
 
-def describe_presets() -> str:
-    """One line per preset: name, row, decoder and the options it sets; then groups, and decoders with all options."""
+def describe_presets(methods: str = DEFAULT_METHODS) -> str:
+    """One line per preset: name, row, decoder and the options it sets; then groups and decoders.
+
+    methods: decoders whose options are listed too, separated by commas; to know them takes torch.
+    """
     lines = []
     for name, preset in PRESETS.items():
         options = dict(preset.options)
@@ -248,9 +251,11 @@ def describe_presets() -> str:
         lines.append(f"{name:30} {preset.label:46} {call}")
     lines += [f"{name:30} {', '.join(presets)}" for name, presets in GROUPS.items()]
     lines.append(f"{ALL:30} every one of them")
-    lines += ["", "Decoders, with their options and defaults; an element is NAME(option=value, ...), or of a preset:"]
-    for name, decoder in METHODS.items():
-        every = (f"{each.name}={each.default!r}" for each in structs.fields(decoder.options))
-        lines.append(f"{name:30} {', '.join(every)}")
-    lines.append("each also takes gen_length, block_length and role")
+    lines += ["", "An element is NAME(option=value, ...) of a decoder or a preset. Decoders:", ", ".join(METHODS)]
+    lines.append("--list --methods NAME,NAME has their options; each also takes gen_length, block_length and role")
+    for name in methods.split(",") if methods != DEFAULT_METHODS else ():
+        if name.strip() in METHODS:
+            options = METHODS[name.strip()].options
+            every = (f"{field.name}={field.default!r}" for field in structs.fields(options))
+            lines.append(f"{name.strip():30} {', '.join(every)}")
     return "\n".join(lines)
