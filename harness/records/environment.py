@@ -119,7 +119,7 @@ BUSY = 20  # percent of all cores, or of the GPU, that others may use before sec
 def receipt(device: str) -> dict[str, Any]:
     """The machine now: {at, cpu_mhz, busy_percent, load, available_gib, gpu}.
 
-    busy_percent: use of all cores by other processes over SAMPLE seconds; load: the 1, 5 and 15 minute averages; gpu:
+    busy_percent: use of this process's cores by others over SAMPLE seconds; load: the 1, 5 and 15 minute averages; gpu:
     None but on CUDA devices, there what NVML says, or why it says nothing. What a platform does not tell is None.
     """
     try:
@@ -137,12 +137,16 @@ def receipt(device: str) -> dict[str, Any]:
 
 
 def _used_by_others() -> float:
-    """Percent of all cores. This process's own part is taken out: its threads may still wait actively."""
-    own = psutil.Process()
-    before, began = sum(own.cpu_times()[:2]), time.perf_counter()
-    used = psutil.cpu_percent(interval=SAMPLE)
-    share = (sum(own.cpu_times()[:2]) - before) / (time.perf_counter() - began) / (psutil.cpu_count() or 1)
-    return round(max(0.0, used - 100 * share), 1)
+    """Percent of the cores that this process may use. Its own part is taken out: its threads may still wait actively."""
+    process = psutil.Process()
+    before = sum(process.cpu_times()[:2])
+    start_time = time.perf_counter()
+    percents = psutil.cpu_percent(interval=SAMPLE, percpu=True)
+    if hasattr(process, "cpu_affinity"):
+        percents = [percents[core] for core in process.cpu_affinity() if core < len(percents)]
+    seconds = sum(process.cpu_times()[:2]) - before
+    share = 100 * seconds / (time.perf_counter() - start_time) / len(percents)
+    return round(max(0.0, sum(percents) / len(percents) - share), 1)
 
 
 def busy_warning(at_start: dict[str, Any]) -> str | None:

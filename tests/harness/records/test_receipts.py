@@ -45,11 +45,12 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_this_process_uses_itself_is_not_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spin(interval: float) -> float:
+    def spin(interval: float, percpu: bool) -> list[float]:
         began, end = time.perf_counter(), time.process_time() + interval
         while time.process_time() < end:
             pass
-        return 100 * interval / (time.perf_counter() - began) / (psutil.cpu_count() or 1)
+        cores = psutil.cpu_count() or 1
+        return [100 * interval / (time.perf_counter() - began) / cores] * cores
 
     monkeypatch.setattr(receipts.psutil, "cpu_percent", spin)
     assert receipts.receipt("cpu")["busy_percent"] < 5

@@ -149,7 +149,7 @@ def test_every_session_has_its_receipts(tmp_path: Path) -> None:
 def test_a_busy_machine_is_named_where_seconds_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], timed: bool, warnings: int
 ) -> None:
-    monkeypatch.setattr(receipts.psutil, "cpu_percent", lambda interval: 70.0)
+    monkeypatch.setattr(receipts.psutil, "cpu_percent", lambda interval, percpu: [70.0] * 64)
     start(tmp_path)
     with session(tmp_path, "cpu", timed):
         pass
