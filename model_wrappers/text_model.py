@@ -202,8 +202,8 @@ class TextModel:
         The seconds of responses decoded at once are each one's share of them all, and `batch` says
         how many they were.
         """
-        models = [self.backbone, *([self.options["draft"]] if "draft" in self.options else [])]
-        unpacked = [model.name for model in models if not model.can_pack]
+        models = (self.backbone, self.options.get("draft"))
+        unpacked = [model.name for model in models if model is not None and not model.can_pack]
         packed = len(prompts) > 1 and not unpacked
         if len(prompts) > 1 and unpacked:
             note(f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no batch")

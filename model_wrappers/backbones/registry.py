@@ -177,10 +177,8 @@ def _attention(family: Family, name: str) -> str:
 
 def _reason(error: Exception, source: str) -> str:
     """Why a model cannot be loaded, in a line."""
-    lines = [line.strip() for line in str(error).strip().splitlines()]
-    whole = "validation" in str(error).lower()  # of a config: the field, and then what is wrong with it
-    reason = " ".join(lines if whole else lines[:1])
-    if not isinstance(error, OSError | ValueError | RuntimeError) and not whole:
+    reason = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
+    if not isinstance(error, OSError | ValueError | RuntimeError):
         reason = f"{type(error).__name__} {reason}"
     if isinstance(error, OSError) and not Path(source).exists():
         reason += " (valid: nano, a local folder, a hub id)"

@@ -121,17 +121,8 @@ Method = str | Decoder | Function  # a name in METHODS, or what could have one
 WithOptions = tuple[Method, Mapping[str, Any]]
 
 
-def register(
-    name: str,
-    *,
-    label: str = "",
-    semi_autoregressive: bool = True,
-    greedy_only: bool = False,
-    needs_extend: bool = False,
-    may_leave_masks: bool = False,
-) -> Callable[[F], F]:
-    """A decorator that makes a function of (request, options) the decoder `name`; the arguments are
-    Decoder's.
+def register(name: str, **traits: Any) -> Callable[[F], F]:
+    """A decorator that makes a function the decoder `name`; traits: fields of Decoder.
 
     The function fills the response of a request.Request; its options are a struct derived from
     options.Options, a dataclass, or parameters with defaults. Raises ValueError for a name that is
@@ -139,10 +130,7 @@ def register(
     """
 
     def enter(function: F) -> F:
-        decoder = Decoder(
-            function, name, semi_autoregressive, greedy_only, needs_extend, may_leave_masks=may_leave_masks, label=label
-        )
-        add_decoder(name, decoder)
+        add_decoder(name, Decoder(function, name, **traits))
         return function
 
     check_name(name)
