@@ -255,7 +255,7 @@ def describe_presets(methods: str = DEFAULT_METHODS) -> str:
     lines.append("--list --methods NAME,NAME has their options; each also takes gen_length, block_length and role")
     for name in methods.split(",") if methods != DEFAULT_METHODS else ():
         if name.strip() in METHODS:
-            options = METHODS[name.strip()].options
-            every = (f"{field.name}={field.default!r}" for field in structs.fields(options))
+            fields = structs.fields(METHODS[name.strip()].options)
+            every = (f"{field.name}={field.default!r}" for field in fields)
             lines.append(f"{name.strip():30} {', '.join(every)}")
     return "\n".join(lines)

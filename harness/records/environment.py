@@ -137,7 +137,7 @@ def receipt(device: str) -> dict[str, Any]:
 
 
 def _used_by_others() -> float:
-    """Percent of the cores that this process may use. Its own part is taken out: its threads may still wait actively."""
+    """Percent of the cores that this process may use, without its own part: its threads may still wait actively."""
     process = psutil.Process()
     before = sum(process.cpu_times()[:2])
     start_time = time.perf_counter()

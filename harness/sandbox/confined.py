@@ -48,6 +48,8 @@ NEW_MOUNTS, PRIVATE = 0x20000, 1 << 18 | 1 << 14
 
 def landlock_version() -> int:
     """The version of Landlock in this kernel; 0 where it has none."""
+    if sys.platform != "linux":
+        return 0
     return max(0, LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1))
 
 
@@ -62,22 +64,35 @@ def confine(request: dict[str, Any]) -> str:
     Raises:
         OSError: the kernel refuses one of them.
     """
+    scratch: str = request["scratch"]
+    if sys.platform == "linux":
+        scratch = _give_up_rights(request)
+    else:
+        _lower_limits(request["limits"])
+    os.environ.update({"HOME": scratch, "TMPDIR": scratch})
+    os.chdir(scratch)
+    return scratch
+
+
+def _give_up_rights(request: dict[str, Any]) -> str:
     _go_first_when_memory_ends()
     scratch: str = request["scratch"]
     if request["root"]:
         scratch = _mount_scratch(scratch, request["user"], request["readable"])
         _leave_root(request["user"])
     LIBC.prctl(SET_PDEATHSIG, 9, 0, 0, 0)  # after the change of user, which resets it
-    for name, value in request["limits"].items():
-        lower_limit(getattr(resource, name), value)
+    _lower_limits(request["limits"])
     _call("no_new_privs", LIBC.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if request["landlock"]:
         _restrict_files(request["readable"], [scratch, *request["writable"]])
     if request["calls"]:
         _filter_calls(request["calls"])
-    os.environ.update({"HOME": scratch, "TMPDIR": scratch})
-    os.chdir(scratch)
     return scratch
+
+
+def _lower_limits(limits: dict[str, int]) -> None:
+    for name, value in limits.items():
+        lower_limit(getattr(resource, name), value)
 
 
 def lower_limit(which: int, value: int) -> None:

@@ -155,7 +155,7 @@ def choose(unsafe: bool = False) -> Containment:
     faults = []
     calls = compiled_filter()
     if not landlock_version():
-        faults.append("this kernel has no Landlock")
+        faults.append("this kernel, or its container, has no Landlock")
     elif not calls:
         faults.append("Landlock needs libseccomp (Debian: libseccomp2)")
     else:
@@ -341,7 +341,7 @@ def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:
 
 def wall_clock(seconds: float) -> float:
     """The seconds of the clock after which a program is killed that uses too little CPU time to be stopped by it."""
-    return 10 + 4 * seconds
+    return 30 + 4 * seconds
 
 
 def interpreter() -> str:

@@ -290,7 +290,7 @@ def test_without_a_sandbox_code_runs_only_if_asked_for(monkeypatch: pytest.Monke
     try:
         assert choose().sandbox is None
         assert choose(unsafe=True).sandbox is UNSAFE
-        wanted = "no sandbox (this kernel has no Landlock; bubblewrap is not installed); install"
+        wanted = "no sandbox (this kernel, or its container, has no Landlock; bubblewrap is not installed); install"
         assert choose().missing.startswith(wanted) and "--unsafe-code-execution" in choose().missing
     finally:
         choose.cache_clear()
