@@ -55,7 +55,7 @@ class RunOptions:
     chat_template_args: str | dict[str, Any] | None = option(
         'what chat templates are rendered with, as JSON: {"enable_thinking": true}', metavar="JSON"
     )
-    dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
+    dtype: str | None = option("float32, bfloat16, float16 or auto (default: float32 on a CPU, else bfloat16)")
     trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
     reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
     graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)

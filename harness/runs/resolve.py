@@ -28,7 +28,7 @@ from harness.suites.questions import Questions, read_questions
 from harness.suites.registry import BUILT_IN, SUITES, split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
-from model_wrappers.backbones.registry import SHIPPED, device_named
+from model_wrappers.backbones.registry import SHIPPED, device_named, dtype_named
 from model_wrappers.decoders import METHODS, Decoder
 from model_wrappers.options import meant
 
@@ -98,7 +98,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         seed=seeds[0],
         seeds=UNSET if len(seeds) == 1 else seeds,
         device=options.device,
-        dtype=options.dtype or ("float32" if on_cpu else "bfloat16"),
+        dtype=_dtype(options.dtype, on_cpu),
         compile=False,
         graphs=options.graphs,
         threads=threads or torch.get_num_threads(),
@@ -118,6 +118,15 @@ def resolve(options: RunOptions) -> ResolvedRun:
     # Another's decoder may count on being alone in its process.
     one_at_a_time = outside if options.batch is None else frozenset[str]()
     return ResolvedRun(config, suites, decoders, folder, workers, one_at_a_time)
+
+
+def _dtype(given: str | None, on_cpu: bool) -> str:
+    """The name of a dtype, or "auto". Raises ValueError for an unknown one."""
+    if given is None:
+        return "float32" if on_cpu else "bfloat16"
+    if given == "auto":
+        return given
+    return str(dtype_named(given, torch.device("cpu"))).removeprefix("torch.")
 
 
 def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]) -> str:
