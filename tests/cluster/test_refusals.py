@@ -43,7 +43,6 @@ def sure(*line: str) -> Workers:
         (["--workers", "2", "--threads", "0"], "--threads 0 must be at least 1"),
         (["--ray-address", "10.0.0.1:6379"], "--ray-address is for runs with workers"),
         (["--gpus-per-worker", "1"], "--gpus-per-worker is for runs with workers"),
-        (["--allow-devices", "A; B"], "--allow-devices is for runs with workers"),
         (["--workers", "2", "--device", "cuda:1"], "cpu or cuda, for each worker is given its own; not cuda:1"),
         (["--workers", "2", "--gpus-per-worker", "1"], "is for --device cuda"),
         (["--workers", "2", "--device", "cuda", "--gpus-per-worker", "2"], "above 0 and at most 1"),
