@@ -6,7 +6,6 @@
     python tables/render.py results/runs/NAME --published
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
-    python tables/render.py outputs/20261126_120000  # a work folder of OpenCompass
 
 Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`, `speculation`, `draft` and
 `window-size` (accuracy and speedups by suite), those that the run has rows for; `windows` (speculative windows) and
@@ -45,7 +44,6 @@ from tables.sheets.against import against_sheets, paper
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ablations
-from tables.sheets.work_folder import is_work_folder, work_folder_sheet
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
@@ -108,9 +106,7 @@ def write(files: dict[str, str], folder: Path) -> None:
 class RenderOptions:
     """What is rendered, and where it goes."""
 
-    runs: tuple[Path, ...] = option(
-        "folders of runs, or work folders of OpenCompass", (), nargs="+", metavar="RUN_FOLDER"
-    )
+    runs: tuple[Path, ...] = option("folders of runs", (), nargs="+", metavar="RUN_FOLDER")
     out: Path | None = option("where the files go (default: RUN_FOLDER/tables)", metavar="FOLDER")
     paper: bool = option("also the paper's numbers beside the measured ones", False)
     intervals: bool = option("95%% intervals and p-values under each row", False)
@@ -129,16 +125,13 @@ def main(line: list[str] | None = None) -> int:
         )
     for folder in options.runs:
         out = options.out or folder / "tables"
-        if is_work_folder(folder):
-            sheets, doubts = [work_folder_sheet(folder)], []
-        else:
-            wanted = (options.paper, options.intervals, options.against, options.measures, options.published)
-            run = read_measured(folder)
-            sheets, doubts = sheets_of(run, *wanted), [*empty(run), *timing(run)]
+        wanted = (options.paper, options.intervals, options.against, options.measures, options.published)
+        run = read_measured(folder)
+        sheets = sheets_of(run, *wanted)
         files = as_files(sheets)
         write(files, out)
         if len(options.runs) == 1:
-            show(sheets, out, doubts)
+            show(sheets, out, [*empty(run), *timing(run)])
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")

@@ -97,15 +97,11 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
         raise UserError(f"{again} needs --out, the folder of the run")
     if not (out / "run.json").exists():
         records = [name for name in RECORDS if (out / name).exists()]
-        if out.exists() and not out.is_dir():
-            raise UserError(f"{out} is no folder; choose another --out")
         if records:
             raise UserError(f"{out} has {records[0]} and no run.json: put that back, or choose another --out")
         return out
     before = read_meta(out).config  # a run.json of somebody else is not overwritten
     if overwrite:
-        if (out / "speed" / "run.json").exists():
-            raise UserError(f"--overwrite: {out}/speed holds the timed part of the run; move it away first")
         return out
     if not resume:
         raise UserError(

@@ -284,10 +284,6 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
         (Preset("", "llada"), "a label is one line"),
         (Preset("a\nb", "llada"), "a label is one line"),
         (Preset("A", "llada", lengths={"gen_length": 0}), "gen_length=0 must be a whole number"),
-        (Preset("A", "threshold", given={"tau": 0.1}), "`given` is what a command line says"),
-        (Preset("A", "llada", tokens_per_step=0), "tokens_per_step=0 must be a whole number of at least 1"),
-        (Preset("A", "llada", role="bass"), "there is no role 'bass'.*base"),
-        (Preset("A", "fef", draft_role="drafts"), "there is no role 'drafts'.*draft"),
         (Preset("A", "llada", suites={"gsm8k": {"block_length": "x"}}), "block_length='x' must be"),
         (Preset("A", "llada", suites={"gsm8k": {"tau": 1}}), "unknown option 'tau' for preset own"),
     ],
@@ -311,7 +307,6 @@ def asking(prompt: str) -> Suite:
         (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
         (Suite("a/b", "Own", {}, "gsm8k_gen"), "name of a suite must match"),
         (asking("Answer: {questoin}"), r"no turn of its rounds has one of its columns, as \{question\}"),
-        (asking("{question} as {quesion}"), r"have \{quesion\}, which is no column; did you mean question\?"),
     ],
 )
 def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:

@@ -299,21 +299,11 @@ def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(
     assert row["sessions"] == "4.00 on 1; 2.00, 2.50 on 2"
 
 
-@pytest.mark.parametrize("name", ["claims.md", "claims.csv"])
-def test_a_file_of_the_users_is_not_replaced(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match=f"{name} was not written by this command"):
-        main([str(write(tmp_path, TWO))])
-    assert (tmp_path / name).read_text() == "mine"
-
-
-def test_claims_are_read_from_toml_alone_and_stay_in_their_cells(tmp_path: Path) -> None:
+def test_claims_stay_in_their_cells(tmp_path: Path) -> None:
     file = write(tmp_path, TWO.replace('claim = "', 'claim = "a | b\\n', 1))
     main([str(file)])
     (row,) = [line for line in (tmp_path / "claims.md").read_text().splitlines() if r"a \| b" in line]
     assert row.replace(r"\|", "").count("|") == 12
-    with pytest.raises(UserError, match=r"must be a \.toml file"):
-        main([str(file.rename(tmp_path / "claims.md"))])
 
 
 CLAIMS_FILE = "results/reference/claims.toml"
@@ -344,11 +334,8 @@ def test_a_goal_stood_in_the_file_before_its_record_was_made(goal: Claim, tmp_pa
     ("old", "new"),
     [
         ('"dcd"', '"nobody"'),
-        ('"dcd"', '"llada"'),
         ('"run"', '"elsewhere"'),
         ("at_least", "at_most"),
-        ("at_least = -2", "at_least = inf"),
-        ("at_least", 'suites = ["gsm8k", "gsm8k"]\nat_least'),
         ('"speed"', '"x"'),
     ],
 )
@@ -373,13 +360,6 @@ def test_a_claim_of_points_needs_verdicts(tmp_path: Path) -> None:
     items.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match="has no verdicts on gsm8k; score it first"):
         main([str(path)])
-
-
-@pytest.mark.parametrize("text", ["claim = []", f"claim = {'[' * 5000}{']' * 5000}", "[[claim]]\nclaim = 'x'"])
-def test_what_is_no_file_of_claims_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "claims.toml").write_text(text)
-    with pytest.raises(UserError, match="is no file of claims"):
-        read_claims(tmp_path / "claims.toml")
 
 
 def test_an_unknown_key_of_a_claim_is_refused_with_the_known(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 import pandas as pd
-import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
-from harness.errors import UserError
-from harness.measures.table import measure, measure_windows
+from harness.measures.table import measure
 from harness.methods.presets import GROUPS
 from harness.runs.selection import methods_named
 from tables.output import escape_latex, escape_markdown
@@ -104,25 +102,6 @@ def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> No
         own = dict.fromkeys(("method", "suite"), kind)
         recast = replace(run, items=run.items.astype(own), windows=run.windows.astype(own))
         assert render(recast, **EVERYTHING) == expected, kind
-
-
-@pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
-def test_a_verdict_is_true_false_or_null(tmp_path: Path, verdicts: list[Any]) -> None:
-    run = save(tmp_path, [item("llada", "gsm8k", n) for n in range(2)])
-    with pytest.raises(UserError, match="must be true, false or null"):
-        measure(replace(run, items=run.items.assign(correct=pd.Series(verdicts, dtype=object))))
-
-
-def test_windows_without_what_is_measured_of_them_are_refused(tmp_path: Path) -> None:
-    run = save(tmp_path, full_items(), [window("fef-2", "gsm8k", 0, 3)])
-    with pytest.raises(UserError, match=r"windows\.jsonl: a window lacks .*committed"):
-        measure_windows(replace(run, windows=run.windows.drop(columns="committed")))
-
-
-@pytest.mark.parametrize("config", [{}, {"methods": [], "suites": {}}, {"methods": {}, "suites": {}}])
-def test_a_configuration_that_names_no_methods_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"run\.json is damaged: .*config\.methods"):
-        measure(save(tmp_path, [item("llada", "gsm8k", 0)], config=config))
 
 
 def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:

@@ -269,13 +269,6 @@ def test_what_makes_no_audit_is_refused(line: list[str], named: str, capsys: pyt
     assert named in refused(main, line, capsys)
 
 
-@pytest.mark.parametrize("name", ["audit.json", "lemma.csv", "neural.png"])
-def test_a_file_of_somebody_else_is_not_replaced(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / name).write_text("mine")
-    line = ["--sections", "lemma,neural", "--out", str(tmp_path)]
-    assert f"has a file {name} that no command of this project wrote" in refused(main, line, capsys)
-
-
 def test_a_record_has_no_number_that_json_has_not() -> None:
     (row,) = rows_of(pd.DataFrame({"KL": [math.inf], "bound": [float("nan")], "TV": [0.5], "runs": [3]}))
     assert row == {"KL": "inf", "bound": None, "TV": 0.5, "runs": 3} and json.dumps(row, allow_nan=False)

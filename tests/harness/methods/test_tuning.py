@@ -337,12 +337,6 @@ def test_a_choice_says_what_its_seconds_are_of() -> None:
 LINE = ["--suite", "mbpp", "--budget", "2", "--limit", "2", "--first", "1", "--threads", "1"]
 
 
-def test_a_choice_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "choice.json").write_text("mine")
-    with pytest.raises(UserError, match=r"choice\.json that no command of this project wrote"):
-        tune.main([*LINE, "--decoders", "threshold", "--out", str(tmp_path)])
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("registries")
 def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path) -> None:

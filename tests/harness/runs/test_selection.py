@@ -88,7 +88,6 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
         ("fef(steps=3), fef(steps=3)", r"twice: fef\(steps=3\)"),
         ("fef(steps=3,window=4); fef(window=4,steps=3)", "twice"),
         ("fef-2(steps=99999999999)", "steps=99999999999"),
-        ("threshold(tau=0.5)+dual", "the cache goes before the options: threshold"),
         ("main(steps=3)", "main is a group"),
         ("fef+dual", "unknown option 'cache' for fef"),
         ("llada+slow", "option cache='slow' for llada must be"),
