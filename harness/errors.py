@@ -1,9 +1,8 @@
 """Errors for people: one line that says what was wrong, what was expected and what to do."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 class UserError(Exception):
@@ -25,16 +24,6 @@ def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iter
         if type(error).__module__ == "builtins" and not isinstance(error, OSError | ValueError):
             reason = f"{type(error).__name__}: {reason}"  # without it some are a bare name
         raise UserError(f"{what}: {reason}" + (f"; {instead}" if instead else "")) from error
-
-
-def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The values by name. Raises ValueError for a name that is there twice, of which a dict would keep one."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the name {name} is there twice")
-        found[name] = value
-    return found
 
 
 def one_line_errors(main: Callable[[], int]) -> int:

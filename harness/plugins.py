@@ -18,20 +18,19 @@ import sys
 import traceback
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from harness.elements import import_file
 from harness.errors import UserError, explained
-from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, ROLES, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
 from harness.records.files import files_hash, with_helpers
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
 from harness.suites.spec import Generator, Suite
 from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
-from model_wrappers.options import convert_options, meant
+from model_wrappers.options import convert_options
 
 GROUP = "fef_dllm_harness"  # of entry points
 _loaded: dict[Path, PluginName] = {}
@@ -43,13 +42,6 @@ def register_preset(name: str, preset: Preset) -> Preset:
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
     check_label(preset.label or None)
-    if preset.given:
-        raise ValueError(f"preset {name}: `given` is what a command line says; put it into options, lengths or suites")
-    step = preset.tokens_per_step
-    if step is not None and (type(step) is not int or step < 1):
-        raise ValueError(f"preset {name}: tokens_per_step={step!r} must be a whole number of at least 1")
-    for role in {preset.role, preset.draft_role or "base", *preset.roles.values()} - {*ROLES}:
-        raise ValueError(f"preset {name}: there is no role {role!r}{meant(role, ROLES)}")
     for values in ({**preset.options, **preset.lengths}, *preset.suites.values()):
         _, options = split_lengths(values, f"preset {name}")
         convert_options(preset.decoder.options, options, f"preset {name}")
@@ -74,15 +66,11 @@ def register_suite(suite: Suite) -> Suite:
 
 
 def _check_prompt(suite: str, generator: Generator) -> None:
-    """Raise ValueError for a prompt without a column of the problems, or with one misspelt: OpenCompass would leave it
-    there, the same for every problem."""
+    """Raise ValueError for a prompt without a column of the problems, the same for every problem."""
     asked = " ".join(part["prompt"] for part in generator.rounds)
     named = re.findall(r"\{(\w+)\}", asked)
     if not {*named} & {*generator.columns}:
         raise ValueError(f"suite {suite}: no turn of its rounds has one of its columns, as {{{generator.columns[0]}}}")
-    for name in {*named} - {*generator.columns}:
-        if near := get_close_matches(name, generator.columns, n=1):
-            raise ValueError(f"suite {suite}: its rounds have {{{name}}}, which is no column; did you mean {near[0]}?")
 
 
 def load(plugin: str) -> PluginName:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import UserError, one_line_errors
-from harness.measures.against import CLAIMS, MARGIN, SAME_SPEED, Claim, compare, read_claims, records_of
+from harness.errors import one_line_errors
+from harness.measures.against import MARGIN, SAME_SPEED, Claim, compare, read_claims, records_of
 from harness.measures.captions import setting, timing
 from harness.measures.notes import notes_of
 from harness.measures.table import REFERENCE, measure, method_labels
@@ -37,9 +37,6 @@ HEADINGS = [
     "Sessions",
     "Record",
 ]
-
-
-BEGIN = "Every claim, from records"  # of a page that this command wrote
 
 
 def about(sessions: Sequence[Run], claims: Sequence[Claim]) -> list[str]:
@@ -66,7 +63,7 @@ def markdown(compared: pd.DataFrame, records: Mapping[str, Sequence[str]] | None
     """The frame of `measures.against.compare` as a page, with what is said of its records."""
     points = int((compared["measure"] == "points").sum())
     lines = [
-        f"{BEGIN}; every number is a mean over its suites. Points of accuracy: Tango's intervals of "
+        "Every claim, from records; every number is a mean over its suites. Points of accuracy: Tango's intervals of "
         f"the suites put together, after Holm over {points} claims. Speed: ratio of seconds, bootstrap, after "
         f"Bonferroni over {len(compared) - points}; of several timed sessions their mean, with an interval that covers "
         "each one's. Ahead or behind: an interval without 0 (1 for a speed), and of "
@@ -101,12 +98,7 @@ class ClaimOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line; 0 when both files are written."""
     path = parsed(ClaimOptions, line, __doc__).claims
-    if path.suffix != ".toml":
-        raise UserError(f"{path} must be a .toml file; claims.md and claims.csv are written next to it")
     page, sheet = path.with_suffix(".md"), path.with_suffix(".csv")
-    for file, begin in ((page, BEGIN), (sheet, ",".join(CLAIMS[:3]))):
-        if file.exists() and not file.read_bytes().startswith(begin.encode()):
-            raise UserError(f"{file} was not written by this command, and would be replaced: rename it or {path.name}")
     claims = read_claims(path)
     runs = records_of(claims, path.parent)
     compared = compare(claims, runs)

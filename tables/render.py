@@ -6,7 +6,6 @@
     python tables/render.py results/runs/NAME --published
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
-    python tables/render.py outputs/20261126_120000  # a work folder of OpenCompass
 
 Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`, `speculation`, `draft` and
 `window-size` (accuracy and speedups by suite), those that the run has rows for; `windows` (speculative windows) and
@@ -23,7 +22,7 @@ A run made with --untimed has no Speed and nothing per second; one with a timed 
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +38,16 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
-from model_wrappers.options import meant
 from tables.output import latex, markdown, write_pdf
-from tables.sheets import MEAN_TITLE, Sheet, TableRequest, with_columns
+from tables.sheets import MEAN_TITLE, Sheet, TableRequest, of_group
 from tables.sheets.against import against_sheets, paper
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ablations
-from tables.sheets.work_folder import is_work_folder, work_folder_sheet
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
-BESIDE = ("windows", "theory")  # tables that --columns leaves out, unless it names what they alone have
 STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
 
@@ -60,19 +56,17 @@ def render(
     paper: bool = False,
     intervals: bool = False,
     against: str = "",
-    columns: Sequence[str] = (),
-    captions: bool = True,
     measures: bool = False,
     published: bool = False,
 ) -> dict[str, str]:
     """File name -> content of every table of a run.
 
     paper: the paper's numbers too, where it has any of the run's methods and suites. intervals: sub-rows of intervals
-    and p-values. against: the method to compare all others with. columns: groups and headings that stay (all without).
-    captions: whether tables have one. measures: those of the field too. published: published accuracies beside the
-    measured ones. Raises UserError if the run has no items, is damaged or has no such method or column.
+    and p-values. against: the method to compare all others with. measures: those of the field too. published:
+    published accuracies beside the measured ones. Raises UserError if the run has no items, is damaged or has no such
+    method.
     """
-    return as_files(sheets_of(run, paper, intervals, against, measures, published), columns, captions)
+    return as_files(sheets_of(run, paper, intervals, against, measures, published))
 
 
 def sheets_of(
@@ -89,35 +83,15 @@ def sheets_of(
     return [sheet for make in SHEETS for sheet in make(request)]
 
 
-def as_files(sheets: Sequence[Sheet], columns: Sequence[str] = (), captions: bool = True) -> dict[str, str]:
-    """File name -> content of sheets, as of `render`. Raises UserError for a column that none of them has."""
+def as_files(sheets: Sequence[Sheet]) -> dict[str, str]:
+    """File name -> content of sheets, as of `render`."""
     files = {}
-    for sheet in with_names(sheets, columns):
-        table = with_columns(sheet.table, columns)
-        table = table if captions else replace(table, sentences=())
+    for sheet in sheets:
+        table = sheet.table
         files[f"{table.name}.md"] = markdown(table)
         files[f"{table.name}.csv"] = sheet.numbers.to_csv(index=False, lineterminator="\n")
         files[f"{table.name}.tex"] = latex(table)
     return files
-
-
-def with_names(sheets: Sequence[Sheet], columns: Sequence[str]) -> list[Sheet]:
-    """The sheets that have any of these columns, windows and theory only if no other one has; all for no columns.
-
-    Raises UserError for a column that none of them has.
-    """
-    if not columns:
-        return list(sheets)
-    names = {
-        sheet.table.name: {each for pair in sheet.table.cells.columns for each in pair if each} for sheet in sheets
-    }
-    known = dict.fromkeys(each for own in names.values() for each in own)
-    unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
-    if unknown:
-        raise UserError(f"--columns {', '.join(unknown)}: no table has that{meant(unknown[0], sorted(known))}")
-    wanted = {name.lower() for name in columns}
-    having = [sheet for sheet in sheets if wanted & set(map(str.lower, names[sheet.table.name]))]
-    return [sheet for sheet in having if sheet.table.name not in BESIDE] or having
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -132,17 +106,13 @@ def write(files: dict[str, str], folder: Path) -> None:
 class RenderOptions:
     """What is rendered, and where it goes."""
 
-    runs: tuple[Path, ...] = option(
-        "folders of runs, or work folders of OpenCompass", (), nargs="+", metavar="RUN_FOLDER"
-    )
+    runs: tuple[Path, ...] = option("folders of runs", (), nargs="+", metavar="RUN_FOLDER")
     out: Path | None = option("where the files go (default: RUN_FOLDER/tables)", metavar="FOLDER")
     paper: bool = option("also the paper's numbers beside the measured ones", False)
     intervals: bool = option("95%% intervals and p-values under each row", False)
     measures: bool = option("also tokens per forward, per second, and AUP", False)
     published: bool = option("a column of the accuracies that methods were published with, where any is known", False)
     against: str = option("also every method beside this one, with intervals", "", metavar="METHOD")
-    columns: str = option('suites, "Mean" and headings that stay: "Mean,Acc." (all)', "", metavar="NAMES")
-    no_caption: bool = option("tables without their caption", False)
     pdf: bool = option("also tables.pdf, all LaTeX tables, with pdflatex", False)
 
 
@@ -155,17 +125,13 @@ def main(line: list[str] | None = None) -> int:
         )
     for folder in options.runs:
         out = options.out or folder / "tables"
-        shown = ([name.strip() for name in options.columns.split(",") if name.strip()], not options.no_caption)
-        if is_work_folder(folder):
-            sheets, doubts = [work_folder_sheet(folder)], []
-        else:
-            wanted = (options.paper, options.intervals, options.against, options.measures, options.published)
-            run = read_measured(folder)
-            sheets, doubts = sheets_of(run, *wanted), [*empty(run), *timing(run)]
-        files = as_files(sheets, *shown)
+        wanted = (options.paper, options.intervals, options.against, options.measures, options.published)
+        run = read_measured(folder)
+        sheets = sheets_of(run, *wanted)
+        files = as_files(sheets)
         write(files, out)
         if len(options.runs) == 1:
-            show([sheet for sheet in sheets if f"{sheet.table.name}.md" in files], out, shown[0], doubts)
+            show(sheets, out, [*empty(run), *timing(run)])
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
@@ -176,18 +142,17 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def show(sheets: Sequence[Sheet], folder: Path, names: Sequence[str], doubts: Sequence[str]) -> None:
+def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
     """Print the means of the tables that have any, without one the first table's first group of columns.
 
-    folder: where the files of the whole tables lie. names: columns that stay, as of `with_columns`. doubts: sentences
-    that the numbers must not be read without.
+    folder: where the files of the whole tables lie. doubts: sentences that the numbers must not be read without.
     """
     console = Console(highlight=False)
-    tables = [with_columns(sheet.table, names) for sheet in sheets]
+    tables = [sheet.table for sheet in sheets]
     shown = [table for table in tables if MEAN_TITLE in table.cells.columns.get_level_values(0)]
     for table in shown or tables[:1]:
         group = next((column[0] for column in table.cells.columns.to_flat_index() if column[0]), "")
-        part = with_columns(table, [MEAN_TITLE if shown else group])
+        part = of_group(table, MEAN_TITLE if shown else group)
         cells = part.cells
         grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
         grid.add_column("Method", overflow="fold")

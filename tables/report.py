@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import one_line_errors
 from harness.options import option, parsed
 
 
@@ -33,8 +33,6 @@ def main(line: list[str] | None = None) -> int:
     from tables.pages import write_site
     from tables.pages.data import open_book
 
-    if len({folder.resolve() for folder in options.runs}) < len(options.runs):
-        raise UserError(f"a run is named twice: {', '.join(map(str, options.runs))}; name each once")
     out = options.out or options.runs[0] / "report"
     missing = write_site(open_book([read_run(folder) for folder in options.runs]), out)
     if missing > 0:

@@ -83,8 +83,6 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
     from harness.bench.passes import bench_training
     from harness.runs.selection import methods_named
 
-    if options.rows and not options.costs:
-        raise UserError("--rows is for --costs; add it")
     if options.gpu:
         yield from parts(options.device)
     elif options.costs:

@@ -51,8 +51,6 @@ def connected(workers: Workers) -> Iterator[Any]:
 def _connected(workers: Workers) -> Iterator[Any]:
     with explained("--workers needs Ray, which is not installed", ImportError, instead=f"install it: {INSTALL}"):
         import ray
-    if ray.is_initialized():
-        raise UserError("Ray is connected in this process already; call ray.shutdown() first")
     options: dict[str, Any] = {
         "runtime_env": {"env_vars": environment()},
         "log_to_driver": False,
@@ -118,10 +116,8 @@ def check_reachable(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UserError(f"--ray-address {address}: give HOST:PORT of the head node, such as 10.0.0.1:6379, or auto")
-    instead = "start the head node with `ray start --head`, or leave the option out to use this machine"
-    with explained(f"--ray-address {address}: nothing answers there", OSError, instead=instead):
+    instead = "start the head node with `ray start --head`, and give its HOST:PORT or auto"
+    with explained(f"--ray-address {address}: nothing answers there", OSError, ValueError, instead=instead):
         socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN).close()
 
 

@@ -173,7 +173,7 @@ class RayPool:
             return
         description, items, receipt = reply
         self.description = self.description or description
-        check_alike(self.description, description, worker.name, self._settings.devices)
+        check_alike(self.description, description, worker.name, self._config.timed)
         self.items = self.items or items
         worker.waits, worker.ready = None, True
         known = self._about.setdefault(worker.name, {"start": receipt})

@@ -31,14 +31,7 @@ def read_measured(folder: Path) -> Run:
 def timed_sessions(folder: Path) -> list[Run]:
     """A run with the seconds of each timed run, that of its tables first. Raises UserError as `with_speed`."""
     again = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
-    runs = [read_measured(folder), *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again)]
-    seen: list[Run] = []
-    for speed in (run.speed for run in runs if run.speed is not None):
-        for other in seen:
-            if speed.meta.sessions and speed.meta.sessions == other.meta.sessions:
-                raise UserError(f"{speed.folder} is a copy of {other.folder}, and no session of its own: remove one")
-        seen.append(speed)
-    return runs
+    return [read_measured(folder), *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again)]
 
 
 def with_speed(run: Run, speed: Run) -> Run:
@@ -74,12 +67,6 @@ def with_speed(run: Run, speed: Run) -> Run:
         or not pd.MultiIndex.from_frame(speed.items.loc[alone, PROBLEM]).isin(known).all()
     ):
         raise UserError(f"{speed.folder}: its problems are not those of {run.folder}")
-    alike = both["tokens_hash"].eq(both["tokens_hash_speed"]) & both["forwards_speed"].notna()
-    if others := sorted({*both.loc[alike & both["forwards"].ne(both["forwards_speed"]), "method"]}):
-        raise UserError(
-            f"{speed.folder}: {', '.join(others)} took other forwards there for the same tokens than in {run.folder}: "
-            "the decoders are not the same, make both runs anew"
-        )
     if alone.any():  # in the order that `speed` has the methods in
         config = structs.replace(run.config, methods=speed.config.methods)
         meta = structs.replace(run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights})
@@ -130,7 +117,7 @@ def same_tokens_with(run: Run) -> str:
 
 
 def _both(run: Run, speed: Run) -> pd.DataFrame:
-    columns = [*KEY, "prompt_hash", "tokens_hash", "forwards"]
+    columns = [*KEY, "prompt_hash", "tokens_hash"]
     return run.items.reindex(columns=columns).merge(
         speed.items.reindex(columns=columns), on=list(KEY), suffixes=("", "_speed")
     )

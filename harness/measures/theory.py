@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import UserError
 from harness.measures.table import PAIR, REFERENCE, categoricals, checked_items, measure, measure_windows, timed
 from harness.methods.presets import prefix_conditioned
 from harness.records.schema import Setting
@@ -111,7 +110,6 @@ def theory(run: Run) -> pd.DataFrame:
     rates, speeds = _by_pair(measure_windows(run)), _by_pair(measure(run)[[*PAIR, "forward_speedup", "speedup"]])
     costs = {}
     if not run.passes.empty:
-        _check_passes(run)
         medians = run.passes.groupby(PAIR)[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
         costs = _by_pair(medians.reset_index())
     items = {
@@ -126,18 +124,6 @@ def theory(run: Run) -> pd.DataFrame:
     for predicted, measured in PREDICTED.items():
         frame[RATIOS[measured]] = numbers[measured] / numbers[predicted]
     return frame if timed(run) else frame.assign(**dict.fromkeys(OF_SECONDS, math.nan))
-
-
-def _check_passes(run: Run) -> None:
-    """Raise UserError for seconds of larger windows than their method has."""
-    for name, method in run.config.methods.items():
-        drafts = run.passes.loc[run.passes["method"] == name, "drafts"].max()
-        for setting in method.suites.values():
-            if drafts > (window := int(setting.options.get("window", WINDOW))):
-                raise UserError(
-                    f"{run.folder}/passes.jsonl: {name} verified {drafts} drafts at once, and its window is {window}; "
-                    "remove those lines"
-                )
 
 
 def _by_pair(frame: pd.DataFrame) -> dict[tuple[str, str], dict[Any, Any]]:

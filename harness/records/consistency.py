@@ -55,18 +55,14 @@ def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str
 
 
 def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """Rows of methods, suites or items that are not the run's."""
-    config, counts = meta.config, counts_of(meta)
+    """Rows of methods or suites that are not the run's."""
+    config = meta.config
     for file, frame in frames.items():
         for column, known in (("method", config.methods), ("suite", config.suites)):
             if len(frame) and known:
                 others = sorted(set(frame[column]) - set(known))
                 if others:
                     yield f"{file}.jsonl: {column} {', '.join(others)} is not in the configuration of run.json"
-        for suite, count in counts.items():
-            beyond = frame[(frame["suite"] == suite) & (frame["item"] >= count)] if len(frame) else frame
-            if len(beyond):
-                yield f"{file}.jsonl: {_rows(beyond)} is beyond the run's items of {suite}, 0 to {count - 1}"
 
 
 def counts_of(meta: RunRecord) -> dict[str, int]:

@@ -14,7 +14,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -234,21 +234,10 @@ def replay(record: TraceRecord) -> npt.NDArray[np.int64]:
     return tokens
 
 
-def read_prompts(folder: Path, hashes: Mapping[tuple[str, int], str] | None = None) -> dict[tuple[str, int], str]:
-    """The prompts of a traced run by suite and item, {} where it has none.
-
-    hashes: of the prompts that the responses are to. Raises UserError if they are damaged, or others.
-    """
-    path, found, known = Path(folder) / "prompts.jsonl", dict[tuple[str, int], str](), hashes or {}
-    for row in read_lines(path, PromptRecord):
-        key = (row["suite"], row["item"])
-        own, wanted = row.get("prompt_hash"), known.get(key)
-        if key in found or (own and wanted and own != wanted):
-            raise UserError(
-                f"{path}: {row['suite']} {row['item']} is not the prompt of its responses; restore the file"
-            )
-        found[key] = row["prompt"]
-    return found
+def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
+    """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they are damaged."""
+    rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
+    return {(row["suite"], row["item"]): row["prompt"] for row in rows}
 
 
 def code_hash(path: Path) -> str:

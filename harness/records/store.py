@@ -41,7 +41,6 @@ from harness.records.files import (
     read_lines,
 )
 from harness.records.schema import (
-    SCHEMA,
     ItemRecord,
     Line,
     PassRecord,
@@ -100,8 +99,6 @@ def read_meta(folder: Path) -> RunRecord:
     """run.json of a run's folder. Raises UserError if there is none, or it is damaged."""
     path = Path(folder) / "run.json"
     meta = _read_json(path)
-    if isinstance(meta, dict) and "schema" in meta and meta["schema"] != SCHEMA:
-        raise UserError(f"{path} has schema {meta['schema']}; this version reads schema {SCHEMA}")
     given = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
     with explained(f"{path} is damaged", msgspec.ValidationError):
         record = msgspec.convert(given, RunRecord)
@@ -214,13 +211,13 @@ class Recorder:
         return (method, suite, item) in self.items
 
     def _open_traces(self) -> None:
-        """Drop the traces without an item. Raises UserError if one is there twice."""
-        kept, seen, path = [], set[tuple[Any, ...]](), self.folder / TRACES
+        """Drop the traces without an item."""
+        kept = []
+        seen = set[tuple[Any, ...]]()
+        path = self.folder / TRACES
         for frame, trace in each_frame(self.folder):
             if trace.key not in self.items:
                 continue
-            if trace.key in seen:
-                raise UserError(f"{path}: {' '.join(map(str, trace.key))} is there twice; the trace is damaged")
             seen.add(trace.key)
             kept.append(frame)
             self._note_pieces(trace)

@@ -97,15 +97,11 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
         raise UserError(f"{again} needs --out, the folder of the run")
     if not (out / "run.json").exists():
         records = [name for name in RECORDS if (out / name).exists()]
-        if out.exists() and not out.is_dir():
-            raise UserError(f"{out} is no folder; choose another --out")
         if records:
             raise UserError(f"{out} has {records[0]} and no run.json: put that back, or choose another --out")
         return out
     before = read_meta(out).config  # a run.json of somebody else is not overwritten
     if overwrite:
-        if (out / "speed" / "run.json").exists():
-            raise UserError(f"--overwrite: {out}/speed holds the timed part of the run; move it away first")
         return out
     if not resume:
         raise UserError(
@@ -304,11 +300,11 @@ def device_name(description: dict[str, Any]) -> str:
     return str(environment.get("gpu") or environment.get("cpu"))
 
 
-def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, allowed: Collection[str]) -> None:
+def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, timed: bool) -> None:
     """Raise UserError if a worker has other weights, problems, code or packages than the first, or another device.
 
-    first, other: what each has, as `made_with` says. worker: the other's name. allowed: the devices
-    that may share the run, all by name; `first` then has the names of both.
+    first, other: what each has, as `made_with` says. worker: the other's name. timed: whether seconds are compared; in
+    a run without, unlike devices are noted: `first` then has the names of both.
     """
     changed = [*unlike(first, other, machine=False), *differences(_noted(first), _noted(other))]
     changed += differences(first["data"].get("files"), other["data"].get("files"), "data")
@@ -319,10 +315,9 @@ def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, allow
     if not parts or all(str(theirs.get(part)) in str(ours.get(part)).split(BOTH) for part in parts):
         return
     known = {name for each in (first, other) for name in device_name(each).split(BOTH)}
-    if not known <= set(allowed):
+    if timed:
         raise UserError(
-            f"the workers have unlike devices, {BOTH.join(sorted(known))}, whose seconds would be mixed; to allow "
-            f'that: --allow-devices "{"; ".join(sorted(known))}"'
+            f"the workers have unlike devices, {BOTH.join(sorted(known))}, whose seconds would be mixed; add --untimed"
         )
     for part in parts:
         values = (str(value) for each in (ours, theirs) for value in str(each.get(part)).split(BOTH))

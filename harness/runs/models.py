@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.errors import UserError, explained, once
+from harness.errors import UserError, explained
 from harness.methods.presets import ROLES, ROLES_OF, Preset
 from harness.methods.schedules import Roles, with_schedules
 from harness.records.schema import Method
@@ -29,7 +29,7 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     """
     if text.endswith(".json"):
         with explained(f"--model {text}: cannot read the table of models", OSError, ValueError, RecursionError):
-            table = json.loads(Path(text).read_text(encoding="utf-8"), object_pairs_hook=once)
+            table = json.loads(Path(text).read_text(encoding="utf-8"))
     elif "=" in text:
         pairs = [pair.split("=", 1) for pair in text.split(",")]
         table = dict(pair for pair in pairs if len(pair) == 2)

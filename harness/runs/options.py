@@ -79,9 +79,6 @@ class RunOptions:
         "of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT", group="workers"
     )
     gpus_per_worker: float | None = option("with --device cuda: 1, or a part of one, which needs --untimed")
-    allow_devices: str | None = option(
-        "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
-    )
     plan: bool = option(
         "print how long the run will take, from one response a method, and stop", False, group="the run and its folder"
     )

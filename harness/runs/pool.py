@@ -28,7 +28,7 @@ class Workers:
 
     options: of the run, which every worker resolves for itself; their threads are those of a worker. count: how many.
     address: of a Ray cluster; None for one on this machine. gpus: of each worker. threads: of each worker, on cores of
-    its own. devices: unlike ones that may share the run.
+    its own.
     """
 
     options: RunOptions
@@ -36,12 +36,11 @@ class Workers:
     address: str | None
     gpus: float
     threads: int
-    devices: frozenset[str] = frozenset()
 
 
 def workers_of(options: RunOptions) -> Workers | None:
     """The workers of a run; None without --workers. Raises UserError for options that do not fit together."""
-    named = ("ray_address", "gpus_per_worker", "allow_devices")
+    named = ("ray_address", "gpus_per_worker")
     alone = [name.replace("_", "-") for name in named if getattr(options, name) is not None]
     given = options.gpus_per_worker
     gpus = (1.0 if given is None else given) if options.device == "cuda" else 0.0
@@ -65,8 +64,7 @@ def workers_of(options: RunOptions) -> Workers | None:
         raise UserError(wrong)
     assert options.workers is not None, "None has returned"
     threads = options.threads or (1 if options.ray_address else max(1, len(cores()) // options.workers))
-    devices = frozenset(name.strip() for name in (options.allow_devices or "").split(";") if name.strip())
-    return Workers(replace(options, threads=threads), options.workers, options.ray_address, gpus, threads, devices)
+    return Workers(replace(options, threads=threads), options.workers, options.ray_address, gpus, threads)
 
 
 def cores() -> list[int]:

@@ -16,7 +16,7 @@ from opencompass.openicl.icl_inferencer import GenInferencer
 from opencompass.registry import ICL_EVALUATORS, ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS, TEXT_POSTPROCESSORS
 from opencompass.utils.build import build_dataset_from_cfg
 
-from harness.errors import UserError, explained, once
+from harness.errors import UserError, explained
 from harness.records.schema import PromptRecord, item_seed
 from harness.runs.resolve import ResolvedRun
 from harness.suites.spec import Suite
@@ -64,8 +64,6 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
     loaded = []
     for config in configs:
-        if fault := "" if suite.foreign else _json_fault(config):
-            raise UserError(f"data file of {suite.name} is malformed: {fault}")
         try:
             with from_files():
                 dataset = build_dataset_from_cfg(ConfigDict(config))
@@ -75,7 +73,7 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
             raise UserError(f"OpenCompass's loader of {suite.name} cannot be used: {error}") from error
         except Exception as error:  # whatever a loader makes of a broken file
             # Loaders read lines one by one, each as its line 1.
-            fault = _json_fault(config, blank=True) if isinstance(error, json.JSONDecodeError) else ""
+            fault = _json_fault(config) if isinstance(error, json.JSONDecodeError) else ""
             fault = fault or f"{config['path']}: {error.__cause__ or error}"
             what = "cannot be read" if isinstance(error.__cause__ or error, OSError) else "is malformed"
             raise UserError(f"data file of {suite.name} {what}: {fault}") from error
@@ -92,11 +90,8 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     return loaded
 
 
-def _json_fault(config: dict[str, Any], blank: bool = False) -> str:
-    """Where a dataset's file is no JSON, or has a column twice, of which a loader keeps one; "" if all is well.
-
-    blank: whether an empty line is no JSON.
-    """
+def _json_fault(config: dict[str, Any]) -> str:
+    """Where a dataset's file is no JSON; "" if all is well."""
     path = Path(config["path"])
     files = [path, *path.glob("*.jsonl"), path / config.get("file_name", "math.json")]  # the default of MATH's loader
     for file in (each for each in files if each.is_file() and each.suffix in (".json", ".jsonl")):
@@ -104,12 +99,9 @@ def _json_fault(config: dict[str, Any], blank: bool = False) -> str:
         parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
         for number, part in enumerate(parts, 1):
             try:
-                if blank or part.strip():
-                    json.loads(part, object_pairs_hook=once)
+                json.loads(part)
             except json.JSONDecodeError as error:
                 return f"{file}, line {number + error.lineno - 1}: {error.msg}"
-            except (ValueError, RecursionError) as error:
-                return f"{file}, line {number}: {error}"
     return ""
 
 

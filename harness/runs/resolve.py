@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from msgspec import UNSET
 
-from harness.errors import UserError, once
+from harness.errors import UserError
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
 from harness.runs.models import read_models, rows_of, with_own_roles
@@ -142,8 +142,6 @@ def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]
         kinds: dict[str, Collection[str]] = {"a method, for --methods": METHODS, "a suite, for --suite": SUITES}
         wrong = f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship with this project"
         raise UserError(wrong + meant(foreign[0], SHIPPED, kinds))
-    if split_named(data) is None and data.lower().startswith("generated") and not Path(data).exists():
-        raise UserError(f"--data {data}: write generated or generated-dev, with a seed of up to 9 digits: generated:7")
     return data
 
 
@@ -189,7 +187,7 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     """What chat templates are rendered with. Raises UserError for what is no JSON object, or where there is none."""
     given = options.chat_template_args
     try:
-        found = json.loads(given if isinstance(given, str) else json.dumps(given or {}), object_pairs_hook=once)
+        found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
         json.dumps(found, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
         found = None

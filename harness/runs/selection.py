@@ -74,9 +74,6 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             yield Element(decoder.name, "", decoder.name, arguments=own, decoder=decoder)
             continue
         for text in chain.from_iterable(map(alternatives, elements_of(each))):
-            if misplaced := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
-                name, options, cache = misplaced.groups()
-                raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")
             head, arguments = parse_call(text)
             plugin, _, rest = head.rpartition(":")
             if rest.endswith(CHOICE):

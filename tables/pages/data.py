@@ -175,7 +175,7 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
 
     A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted, committed]].
     """
-    prompts = [read_prompts(run.folder, _prompt_hashes(run)) or generated_prompts(run) for run in book.runs]
+    prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
     windows = _windows(book)
     items = book.items
     for column in ("text", "why", "gold"):
@@ -192,14 +192,6 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
         entry["said"][series] = [text, why, windows.get((series, suite, item), [])]
     for (suite, number), found in files.items():
         yield f"text/{suite}-{number}", found
-
-
-def _prompt_hashes(run: Run) -> dict[tuple[str, int], str]:
-    """By suite and item the hash of the prompt, without those of the role `ar`, which may have its own."""
-    items = run.items.reindex(columns=[*KEY, "prompt_hash"]).dropna()
-    apart = [name for name, method in run.config.methods.items() if method.role == "ar"]
-    kept = items[~items["method"].isin(apart)]
-    return dict(zip(zip(kept["suite"], kept["item"], strict=True), kept["prompt_hash"], strict=True))
 
 
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:

@@ -39,43 +39,27 @@ class Table:
     minor: frozenset[int] = frozenset()
 
 
-def with_columns(table: Table, names: Sequence[str]) -> Table:
-    """A table with the columns of these groups (a suite, Mean) and headings (Acc.) alone, and the notes that they have.
+def of_group(table: Table, group: str) -> Table:
+    """A table with the columns of one group (a suite, Mean) alone, and the notes that they have.
 
-    A name that is neither leaves the table as it is, for it may be of another.
+    A mean takes over the marks of the numbers that it is made of.
     """
-    if not names:
-        return table
-    wanted = {name.lower() for name in names}
     columns: list[Any] = table.cells.columns.to_flat_index().to_list()
-    kept = columns
-    for level in (0, 1):
-        own = wanted & {column[level].lower() for column in columns}
-        kept = [column for column in kept if not own or column[level].lower() in own or not column[level]]
-    cells = _marked(table.cells, kept)
+    cells = table.cells[[column for column in columns if column[0] in ("", group)]].copy()
+    for column in cells:
+        if column[0] == MEAN_TITLE:
+            parts = [table.cells[other] for other in columns if other[1] == column[1]]
+            marks = [{cell.mark for cell in row if cell.mark} for row in zip(*parts, strict=True)]
+            cells[column] = [
+                replace(cell, mark=", ".join(sorted(own))) for cell, own in zip(cells[column], marks, strict=True)
+            ]
     # A row below another one may have had nothing but what is gone now.
     empty = {number for number in table.minor if all(not cell.text for cell in cells.iloc[number])}
     left = [number for number in range(len(cells)) if number not in empty]
     cells = cells.iloc[left]
     minor = frozenset(at for at, number in enumerate(left) if number in table.minor)
-    marks = {mark for cell in cells.to_numpy().ravel() for mark in cell.mark.split(", ")}
-    return replace(table, cells=cells, minor=minor, notes=tuple(note for note in table.notes if note[0] in marks))
-
-
-def _marked(cells: pd.DataFrame, kept: list[Any]) -> pd.DataFrame:
-    """The columns that are kept; a mean takes over the marks of the numbers that it is made of and that are gone, and
-    forwards those of the other numbers of their suite, which note the settings."""
-    gone = [column for column in cells.columns if column not in kept]
-    marked = cells[kept].copy()
-    for column in kept:
-        parts = [
-            other for other in gone if column[0] in (MEAN_TITLE, other[0]) and column[1] in (FORWARDS.heading, other[1])
-        ]
-        if parts:
-            rows = zip(cells[column], *(cells[part] for part in parts), strict=True)
-            marks = [", ".join(sorted({cell.mark for cell in row if cell.mark})) for row in rows]
-            marked[column] = [replace(cell, mark=mark) for cell, mark in zip(cells[column], marks, strict=True)]
-    return marked
+    noted = {mark for cell in cells.to_numpy().ravel() for mark in cell.mark.split(", ")}
+    return replace(table, cells=cells, minor=minor, notes=tuple(note for note in table.notes if note[0] in noted))
 
 
 @dataclass(frozen=True)

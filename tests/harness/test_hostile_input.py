@@ -3,25 +3,17 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from command_lines import resolved_run
-from fakes import FixedLogits, official_checkpoint
+from fakes import FixedLogits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.records.store import Recorder, read_run
-from harness.runs.problems import load_problems, prepare
-from harness.suites.registry import SUITES
-from harness.train.__main__ import options_of
-from model_wrappers import METHODS, decode, load_backbone
-from model_wrappers.opencompass_model import DiffusionModel
+from model_wrappers import METHODS, decode
 
-NANO = load_backbone("nano")
 NUMBERS = ["0", "1", "-1", "3", "1e-320", "1e400", "nan", "-inf", "0.5", "9" * 30, "x", "", "0x10"]
 TEXTS = ["", " ", ",", "nano", "base=", "=", "../..", "\x00", "{}", "[]", "null", "é" * 50, "a=b=c", "gsm8k"]
 CALLS = "fef(steps=3) fef(steps=3 fef(steps=) fef(3) fef) fef(steps=[1]) fef(steps='x) llada+dual fef(gen_length=0)"
@@ -99,70 +91,6 @@ def test_options_of_a_method_are_used_or_refused(methods: str) -> None:
         json.dumps(config.to_json(), ensure_ascii=False).encode()  # what a record can hold
 
 
-@given(table=JSON)
-def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> None:
-    (tmp_path / "models.json").write_text(json.dumps(table))
-    with pytest.raises((UserError, ValueError)) as error:
-        resolved_run("--model", str(tmp_path / "models.json"), "--data", "generated")
-    assert refused(error.value)
-
-
-@given(
-    fields=st.dictionaries(
-        st.sampled_from(
-            [
-                *("model_type", "d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "vocab_size"),
-                *("max_sequence_length", "embedding_size", "mask_token_id", "eos_token_id", "rope_theta"),
-                *("rms_norm_eps", "weight_tying", "block_type", "hidden_size", "architectures", "auto_map"),
-                "torch_dtype",
-            ]
-        ),
-        JSON,
-        max_size=3,
-    )
-)
-def test_a_model_with_any_config_decodes_or_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
-    if not (tmp_path / "official.json").exists():
-        content = (official_checkpoint(tmp_path) / "config.json").read_text()
-        (tmp_path / "official.json").write_text(content)
-    config = json.loads((tmp_path / "official.json").read_text()) | fields
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with used_or_refused():
-        decode(load_backbone(tmp_path), torch.tensor([1, 2, 3]), method="llada", gen_length=2)
-
-
-@given(
-    rows=st.lists(
-        st.one_of(JSON, st.dictionaries(st.sampled_from(["question", "answer", "task", "items", "new"]), JSON)),
-        max_size=3,
-    ),
-    suite=st.sampled_from(["gsm8k", "lists"]),
-)
-def test_a_data_file_is_used_or_refused(tmp_path: Path, rows: list[Any], suite: str) -> None:
-    folder = tmp_path / "data" / suite
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("train.jsonl", "test.jsonl"):
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    model = DiffusionModel(NANO, "llada", gen_length=32)
-    with pytest.raises(UserError) as error:
-        problems = load_problems(SUITES[suite], SUITES[suite].datasets(True, tmp_path), 3)
-        prepare(SUITES[suite], problems, {"llada": model})
-    assert refused(error.value)
-
-
-DEPTH = 100_000
-
-
-@pytest.mark.parametrize("name", ["run.json", "items.jsonl", "windows.jsonl", "passes.jsonl"])
-def test_records_nested_without_end_are_refused(tmp_path: Path, name: str) -> None:
-    files = {"run.json": '{"schema": 1, "config": {}}', name: '{"a": ' + "[" * DEPTH + "]" * DEPTH + "}\n"}
-    for file, content in files.items():
-        (tmp_path / file).write_text(content)
-    for read in (read_run, *([] if name == "run.json" else [Recorder])):
-        with pytest.raises(UserError, match="damaged"):
-            read(tmp_path)
-
-
 @given(method=st.sampled_from(sorted(METHODS)), options=st.data())
 def test_options_of_a_decoder_are_used_or_refused(method: str, options: st.DataObject) -> None:
     names = METHODS[method].options.__struct_fields__
@@ -172,16 +100,3 @@ def test_options_of_a_decoder_are_used_or_refused(method: str, options: st.DataO
     backbone = FixedLogits(torch.zeros(10, 6))
     with used_or_refused():
         decode(backbone, torch.tensor([1, 2]), method=method, **{"gen_length": 4, **lengths, **asked})
-
-
-@given(options=st.data())
-def test_a_training_is_configured_or_refused(options: st.DataObject) -> None:
-    values = {
-        **dict.fromkeys(("--steps", "--batch", "--accumulation", "--lr", "--warmup", "--seed", "--epochs"), NUMBERS),
-        **dict.fromkeys(("--decay-fraction", "--examples", "--positions", "--rows-per-forward"), NUMBERS),
-        **{name: [*TEXTS, "fef", "nano"] for name in ("--mix", "--trainer", "--preset", "--mask", "--objective")},
-    }
-    names = options.draw(st.lists(st.sampled_from(sorted(values)), unique=True, max_size=4))
-    line = [f"{name}={options.draw(st.sampled_from(values[name]))}" for name in names]
-    with used_or_refused():
-        options_of(["--objective", "fef", "--out", "x", *line])

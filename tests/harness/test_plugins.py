@@ -108,18 +108,12 @@ def test_two_files_with_decoders_of_one_name_are_not_confused(tmp_path: Path) ->
     [
         ("x = 1\n", "mine.py: it registers nothing"),
         ("import no_such_module\n", "mine.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("x =\n", "mine.py, line 1: SyntaxError"),
         ("\n\nraise RuntimeError('boom\\nbang')\n", "mine.py, line 3: RuntimeError: boom bang"),
-        ("raise SystemExit(3)\n", "mine.py, line 1: SystemExit: 3"),
         (DECODER.replace('"mine"', '"llada"'), "mine.py, line 10: a decoder 'llada' is there already"),
         (DECODER.replace('"mine"', '"fef-2"'), "mine.py: a method 'fef-2' is there already"),
-        (DECODER.replace(": Own", ": dict"), "mine is no decoder"),
         (PRESET, "unknown method 'mine'; valid: llada"),
         (DECODER + PRESET.replace('"k"', '"q"'), "unknown option 'q' for preset mine-2; valid: k"),
-        (DECODER + PRESET + PRESET.replace('"Mine, 2"', '"Other"'), "a preset 'mine-2' is there already"),
         (SUITE.replace('"own-lists"', '"gsm8k"'), "a suite 'gsm8k' is there already"),
-        (SUITE.replace('"own-lists"', '"own lists"'), "the name of a suite must match"),
-        ("from model_wrappers import register_family\nregister_family('x')\n", "line 2: register_family takes a"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_file_and_the_reason(tmp_path: Path, text: str, says: str) -> None:
@@ -136,9 +130,6 @@ def test_what_is_not_there_is_named() -> None:
         load("nowhere/mine.py")
     with pytest.raises(UserError, match=r"there is no module no_such_package; give FILE\.py"):
         load("no_such_package")
-    for asked in ("", "no_such.package", ".x", "sys"):
-        with pytest.raises(UserError, match="plugin"):
-            load(asked)
 
 
 @pytest.fixture
@@ -259,14 +250,6 @@ def test_a_cell_that_registers_again_replaces_what_a_notebook_had_there(monkeypa
         register("mine")(given_to_evaluate)
 
 
-def test_a_function_with_the_name_of_a_method_is_refused() -> None:
-    def main(request: Request, options: Options) -> None:
-        """A decoder."""
-
-    with pytest.raises(ValueError, match="a method 'main' is there already; give the function another name"):
-        methods_named(main)
-
-
 def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
     path = plugin(tmp_path, DECODER.replace("    masked =", "    [][1]\n    masked ="))
     load(str(path))
@@ -281,13 +264,8 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "says"),
     [
-        (Preset("", "llada"), "a label is one line"),
         (Preset("a\nb", "llada"), "a label is one line"),
         (Preset("A", "llada", lengths={"gen_length": 0}), "gen_length=0 must be a whole number"),
-        (Preset("A", "threshold", given={"tau": 0.1}), "`given` is what a command line says"),
-        (Preset("A", "llada", tokens_per_step=0), "tokens_per_step=0 must be a whole number of at least 1"),
-        (Preset("A", "llada", role="bass"), "there is no role 'bass'.*base"),
-        (Preset("A", "fef", draft_role="drafts"), "there is no role 'drafts'.*draft"),
         (Preset("A", "llada", suites={"gsm8k": {"block_length": "x"}}), "block_length='x' must be"),
         (Preset("A", "llada", suites={"gsm8k": {"tau": 1}}), "unknown option 'tau' for preset own"),
     ],
@@ -309,9 +287,7 @@ def asking(prompt: str) -> Suite:
     [
         (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "it has no problems"),
         (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
-        (Suite("a/b", "Own", {}, "gsm8k_gen"), "name of a suite must match"),
         (asking("Answer: {questoin}"), r"no turn of its rounds has one of its columns, as \{question\}"),
-        (asking("{question} as {quesion}"), r"have \{quesion\}, which is no column; did you mean question\?"),
     ],
 )
 def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
@@ -361,29 +337,6 @@ def test_a_file_comes_with_what_it_imports_from_beside_it(tmp_path: Path) -> Non
         (tmp_path / name).write_text(text)
     found = [path.relative_to(tmp_path).as_posix() for path in with_helpers(tmp_path / "mine.py")]
     assert found[0] == "mine.py" and sorted(found) == sorted(files.keys() - {"other.py"})
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"harness/__init__.py": "", "stuff/deep/one.py": "", "mine.py": "import harness, stuff, nowhere"},
-        {"mine.py": "def ("},
-        {"site-packages/mine.py": "import other", "site-packages/other.py": ""},
-    ],
-    ids=["harness lies elsewhere, stuff is no package", "no Python", "installed"],
-)
-def test_a_file_stands_for_itself(files: dict[str, str], tmp_path: Path) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (mine,) = tmp_path.rglob("mine.py")
-    assert with_helpers(mine) == [mine]
-
-
-def test_a_preset_may_say_that_blocks_are_the_whole_response() -> None:
-    whole: dict[str, Any] = {"block_length": None}
-    preset = register_preset("own", Preset("Own", "llada", lengths=whole))
-    assert preset.for_suite("gsm8k", {"gen_length": 48, "block_length": 8}, {}).block_length == 48
 
 
 def test_suites_without_a_role_of_their_own_have_the_presets() -> None:

@@ -150,9 +150,7 @@ def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Pat
 STAGES = "stage,step,loss\n1,25,5\n1,50,4\n2,25,3\n"
 
 
-@pytest.mark.parametrize(
-    "text", [None, "step\n1\n", "step,loss\n75,1\n50,2\n25,3\n", STAGES + "2,25,3\n", STAGES + "1,25,5\n"]
-)
+@pytest.mark.parametrize("text", [None, "step\n1\n"])
 def test_what_are_no_losses_by_step_are_refused(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "loss.csv"
     if text is not None:

@@ -7,13 +7,10 @@ from typing import Any
 
 import msgspec
 import pandas as pd
-import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
-from harness.errors import UserError
-from harness.measures.table import measure, measure_windows
+from harness.measures.table import measure
 from harness.methods.presets import GROUPS
-from harness.records.schema import Setting
 from harness.runs.selection import methods_named
 from tables.output import escape_latex, escape_markdown
 from tables.pages.data import open_book
@@ -38,46 +35,6 @@ def test_what_all_rows_have_is_nobodys_best(tmp_path: Path) -> None:
     run = save(tmp_path, [row | {"correct": False} for row in full_items()])
     rows = rows_of(render(run)["main.md"])
     assert rows["LLaDA"][0] == rows["FeF-DLLM (step=2)"][0] == "0.00"
-
-
-def test_columns_are_chosen_by_suite_mean_and_heading_and_empty_rows_go(tmp_path: Path) -> None:
-    run = save(tmp_path, full_items())
-    rows = rows_of(render(run, columns=["mean", "Acc."])["main.md"])
-    assert rows["Method"] == ["Mean Acc."] and rows["LLaDA"] == ["75.00"]
-    assert rows_of(render(run, columns=["Speed"])["main.md"])["Method"] == ["GSM8K Speed", "MATH Speed", "Mean Speed"]
-    with pytest.raises(UserError, match=r"--columns Acc: no table has that; did you mean Acc\.\?"):
-        render(run, columns=["Acc"])
-    assert set(render(run, columns=["Mean"])) == {"main.md", "main.csv", "main.tex"}  # neither windows nor theory
-    assert set(render(run, columns=["Alpha"])) == {"windows.md", "windows.csv", "windows.tex"}
-    kept = render(run, intervals=True, columns=["Mean", "Acc."])["main.md"]
-    assert list(rows_of(kept))[2:] == ["LLaDA", "95% interval", "FeF-DLLM (step=2)"]  # p-values are of suites
-    assert "p vs LLaDA" in render(run, intervals=True)["main.md"]
-
-
-def test_a_mean_has_the_marks_of_its_numbers_where_these_are_cut_away(tmp_path: Path) -> None:
-    tokens = {"llada": 10, "fef-2": 5}
-    run = save(tmp_path, [row | {"content_tokens": tokens[row["method"]]} for row in full_items()])
-    whole, cut = render(run)["main.md"], render(run, columns=["Mean", "Acc.", "Speed"])
-    assert rows_of(whole)["FeF-DLLM (step=2)"][-2:] == ["<ins>4.00x</ins>", "2.00x"]
-    assert rows_of(cut["main.md"])["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins> [a]"]
-    for text in (whole, cut["main.md"], cut["main.tex"].replace("\\", "")):
-        assert "responses are 50% as long as LLaDA's" in text
-
-
-def test_forwards_have_the_notes_on_settings_where_other_numbers_are_cut_away(tmp_path: Path) -> None:
-    run = save(tmp_path, full_items())
-    usual = {"gen_length": 64, "block_length": 64, "options": {}}
-    for method, own in (("llada", usual), ("fef-2", usual | {"gen_length": 16, "block_length": 16})):
-        run.config.methods[method].suites |= dict.fromkeys(("gsm8k", "math"), Setting(**own))
-    cut = render(run, columns=["Fwd."])["main.md"]
-    assert rows_of(cut)["FeF-DLLM (step=2)"] == ["2.00x [a]"] * 3 and "[a] responses of 16 tokens" in cut
-
-
-def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:
-    files = render(save(tmp_path, full_items()), captions=False)
-    assert "caption{" not in files["main.tex"] and "label{" not in files["main.tex"]
-    assert files["main.tex"].startswith("% \\usepackage{booktabs,multirow,graphicx}\n")
-    assert files["main.md"].startswith("| Method")
 
 
 def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None:
@@ -145,25 +102,6 @@ def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> No
         own = dict.fromkeys(("method", "suite"), kind)
         recast = replace(run, items=run.items.astype(own), windows=run.windows.astype(own))
         assert render(recast, **EVERYTHING) == expected, kind
-
-
-@pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
-def test_a_verdict_is_true_false_or_null(tmp_path: Path, verdicts: list[Any]) -> None:
-    run = save(tmp_path, [item("llada", "gsm8k", n) for n in range(2)])
-    with pytest.raises(UserError, match="must be true, false or null"):
-        measure(replace(run, items=run.items.assign(correct=pd.Series(verdicts, dtype=object))))
-
-
-def test_windows_without_what_is_measured_of_them_are_refused(tmp_path: Path) -> None:
-    run = save(tmp_path, full_items(), [window("fef-2", "gsm8k", 0, 3)])
-    with pytest.raises(UserError, match=r"windows\.jsonl: a window lacks .*committed"):
-        measure_windows(replace(run, windows=run.windows.drop(columns="committed")))
-
-
-@pytest.mark.parametrize("config", [{}, {"methods": [], "suites": {}}, {"methods": {}, "suites": {}}])
-def test_a_configuration_that_names_no_methods_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"run\.json is damaged: .*config\.methods"):
-        measure(save(tmp_path, [item("llada", "gsm8k", 0)], config=config))
 
 
 def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from command_lines import refused
 from paths import ROOT
 from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
-from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
 from harness.records.store import Run
@@ -33,7 +32,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     more = ["--paper", "--measures", "--against", "llada", "--intervals"]
     assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), *more]) == 0
     kinds = {f"{name}.{kind}" for name in ("paper", "measures", "tokens", "against") for kind in ("md", "tex", "csv")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds | {".fef-dllm"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds
     assert "95% interval" in capsys.readouterr().out
 
 
@@ -56,20 +55,6 @@ def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
     shown = said(run)
     assert "[a] full sequence, LLaDA's blocks of 8" in shown and "90% busy" in shown
     assert "All responses of llada on GSM8K are empty: --gen-length" in shown
-    accuracies = said(run, "--columns", "Acc.")
-    assert "Acc." in accuracies and "Speed" not in accuracies.split("in full")[0]
-
-
-def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
-    folder = save(tmp_path / "run", full_items(PAPER_SUITES), suites=PAPER_SUITES).folder
-    own = folder / "tables" / "notes.md"
-    for options in (["--paper", "--measures", "--against", "llada"], []):
-        assert cli.main([str(folder), *options]) == 0
-        own.write_text("mine")
-        (own.parent / "tables.pdf").write_text("old")
-    assert cli.main([str(folder)]) == 0
-    left = {path.name.split(".")[0] for path in own.parent.iterdir()}
-    assert left == {"main", "windows", "notes"}
 
 
 def test_damage_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,24 +146,3 @@ def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) ->
     rows = [row | own for row, own in zip(items, hashes, strict=True)]
     caption = render(save(tmp_path / "hashed", rows, config=config))["speculation.md"]
     assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption
-
-
-@pytest.mark.parametrize("through_a_link", [False, True])
-def test_files_of_the_users_own_are_neither_replaced_nor_deleted(tmp_path: Path, through_a_link: bool) -> None:
-    save(tmp_path / "run", full_items())
-    paper = tmp_path / "paper"
-    paper.mkdir()
-    (paper / "against.tex").write_text("mine")
-    line = [str(tmp_path / "run")]
-    if through_a_link:
-        (tmp_path / "run" / "tables").symlink_to(paper)
-    else:
-        line += ["--out", str(paper)]
-    assert cli.main(line) == 0 and (paper / "main.tex").exists()
-    assert cli.main([*line, "--columns", "Mean"]) == 0  # what was written is written again
-    assert (paper / "against.tex").read_text() == "mine"
-    (paper / "main.tex").unlink()
-    (paper / ".fef-dllm").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match=r"has a file main\.csv that no command of this project wrote"):
-        cli.main(line)
-    assert (paper / "main.csv").exists() and not (paper / "main.tex").exists()

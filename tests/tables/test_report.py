@@ -45,30 +45,6 @@ def test_traces_that_are_not_there_are_counted(tmp_path: Path, capsys: pytest.Ca
     assert "12 responses of traced runs have no trace: traces.bin is not there, or was cut" in capsys.readouterr().out
 
 
-def test_prompts_of_another_run_are_refused(tmp_path: Path) -> None:
-    traced_run(tmp_path / "run", 3)
-    for name in ("items.jsonl", "prompts.jsonl"):
-        path = tmp_path / "run" / name
-        rows = [json.loads(line) | {"prompt_hash": name} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match=r"prompts\.jsonl: .* is not the prompt of its responses"):
-        report.main([str(tmp_path / "run")])
-
-
-def test_a_run_that_is_named_twice_is_refused(tmp_path: Path) -> None:
-    traced_run(tmp_path / "run", 1)
-    with pytest.raises(UserError, match="a run is named twice"):
-        report.main([str(tmp_path / "run"), str(tmp_path / "run" / ".." / "run")])
-
-
-def test_a_prompt_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    traced_run(tmp_path / "run", 1)
-    prompts = tmp_path / "run" / "prompts.jsonl"
-    prompts.write_text(prompts.read_text() * 2)
-    with pytest.raises(UserError, match=r"prompts\.jsonl: gsm8k 0"):
-        report.main([str(tmp_path / "run")])
-
-
 def test_texts_have_prompt_reference_response_reason_and_windows(made: Path) -> None:
     entry = data(made, "text/0-0")["1"]
     assert entry["prompt"] == "What is 1 of gsm8k?" and entry["gold"] == "gold 1"

@@ -140,17 +140,11 @@ def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsy
         assert cli.main([str(run.folder), "--pdf", "--out", str(tmp_path / out)]) == 0
     assert f"compiled: {tmp_path / 'one' / 'tables.pdf'}" in capsys.readouterr().out
     written = {path.name for path in (tmp_path / "one").iterdir()}
-    assert written == {*render(run), "tables.pdf", ".fef-dllm"}
+    assert written == {*render(run), "tables.pdf"}
     content = (tmp_path / "one" / "tables.pdf").read_bytes()
     assert content.startswith(b"%PDF") and content == (tmp_path / "two" / "tables.pdf").read_bytes()
     with pytest.raises(UserError, match="could not compile the tables: ! Undefined control sequence"):
         write_pdf([r"\nothing"], tmp_path / "one")
-
-
-def test_seconds_of_other_windows_are_refused(tmp_path: Path) -> None:
-    run = fef_run(tmp_path, passes=[PASSES[0] | {"drafts": 64}])
-    with pytest.raises(UserError, match="fef-2 verified 64 drafts at once, and its window is 4"):
-        theory(run)
 
 
 def test_a_missing_pdflatex_is_said(

@@ -15,7 +15,6 @@ from harness import tune
 from harness.errors import UserError
 from harness.measures.choosing import FINALISTS, choose, dev_of, finalists
 from harness.measures.notes import _differences
-from harness.records.schema import Setting
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
@@ -64,11 +63,6 @@ def test_a_smaller_space_gives_all_it_has_once() -> None:
 def test_blocks_divide_the_responses_of_every_suite() -> None:
     found = methods_named(settings("threshold", SHORT, 10_000, 0)).values()
     assert {preset.given.get("block_length") for preset in found} == {8, 16, None}
-
-
-@pytest.mark.parametrize("decoder", SPACES)
-def test_all_combinations_of_a_space_are_methods(decoder: str) -> None:
-    assert len(settings(decoder, SHORT, 10_000, 0, of_model(decoder))) >= 5
 
 
 def test_a_setting_decodes_with_the_checkpoint_of_a_role() -> None:
@@ -181,14 +175,6 @@ def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(said: dict[str, 
     assert list(_differences(own, None, "generated")) == list(_differences(own, None, "")) == []
 
 
-def test_what_was_tuned_on_another_file_is_noted() -> None:
-    own = Setting(gen_length=64, block_length=64, options={}, tuned_on="a" * 64)
-    assert list(_differences(own, None, "b" * 64)) == [
-        "tuned on another file (aaaaaaa), which may have some of these problems"
-    ]
-    assert not list(_differences(own, None, "generated"))
-
-
 def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(tmp_path: Path) -> None:
     def chosen(suite: str, role: str, accurate: float) -> Path:
         path = tmp_path / f"{suite}.json"
@@ -219,11 +205,6 @@ def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) ->
         methods_named(element.format(written(tmp_path)))
 
 
-def test_a_name_near_a_tuned_method_is_answered_with_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="did you mean threshold-tuned-fast"):
-        methods_named(f"{written(tmp_path)}:threshold-fast")
-
-
 def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
@@ -251,19 +232,12 @@ def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
     assert own_settings("threshold+dual(tau=0.5)", "threshold-dual") == ["threshold+dual(tau=0.5)"]
 
 
-def test_llada_is_tuned_with_the_others_for_the_rule_needs_it() -> None:
-    assert list(spaces_of("threshold; factor(f=1|2)")) == ["llada", "threshold", "factor"]
-    assert list(spaces_of("factor, llada")) == ["factor", "llada"]
-
-
 @pytest.mark.parametrize(
     ("decoders", "says"),
     [
         ("treshold(tau=0.5|0.7)", "did you mean threshold"),
         ("threshold; threshold(tau=0.5)", r"names threshold twice; give all its values in one element"),
         ("main", "main names 7 methods; name them one by one"),
-        ("nowhere.py:mine(k=1|2)", "nowhere.py: there is no such file"),
-        ("threshold(tau=0.5|0.7", "is not closed"),
     ],
 )
 def test_a_decoder_that_cannot_be_tuned_is_refused(decoders: str, says: str) -> None:
@@ -329,18 +303,7 @@ def test_a_length_that_is_not_the_usual_one_is_part_of_a_setting(tmp_path: Path)
     ]
 
 
-def test_a_choice_says_what_its_seconds_are_of() -> None:
-    page = tune.described(choose(rows(("llada", "base", [150, 30], 10))), timing=["It was busy."])
-    assert page.endswith("|\n\nIt was busy.\n")
-
-
 LINE = ["--suite", "mbpp", "--budget", "2", "--limit", "2", "--first", "1", "--threads", "1"]
-
-
-def test_a_choice_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "choice.json").write_text("mine")
-    with pytest.raises(UserError, match=r"choice\.json that no command of this project wrote"):
-        tune.main([*LINE, "--decoders", "threshold", "--out", str(tmp_path)])
 
 
 @pytest.mark.slow

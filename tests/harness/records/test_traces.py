@@ -82,13 +82,6 @@ def test_traces_behind_a_damaged_length_are_not_deleted(folder: Path, frame: int
     assert path.read_bytes() == content
 
 
-def test_a_trace_that_is_there_twice_is_refused(folder: Path) -> None:
-    with (folder / TRACES).open("ab") as file:
-        file.write(frame_of(trace(1)))
-    with pytest.raises(UserError, match="fef-2 gsm8k 1 is there twice"):
-        Recorder(folder)
-
-
 def test_a_damaged_frame_is_named(folder: Path) -> None:
     path = folder / TRACES
     content = bytearray(path.read_bytes())

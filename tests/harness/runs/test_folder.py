@@ -183,8 +183,3 @@ def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: 
     assert [path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"] == ["notes.txt"]
     with pytest.raises(UserError, match="give one of them"):
         claim_folder(tmp_path / "run", config, resume=True, overwrite=True)
-    start(tmp_path / "run")
-    start(tmp_path / "run" / "speed")
-    with pytest.raises(UserError, match="speed holds the timed part"):
-        claim_folder(tmp_path / "run", config, resume=False, overwrite=True)
-    assert (tmp_path / "run" / "run.json").exists()

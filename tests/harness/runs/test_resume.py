@@ -205,23 +205,15 @@ def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) ->
         part = part[name]
     part[path[-1]] = "x"
     with pytest.raises(UserError, match=rf"n2 has something else than the first one: {said} \(.* there, x now\)"):
-        check_alike(has(), other, "n2", ["H100"])
+        check_alike(has(), other, "n2", timed=True)
 
 
-def test_unlike_devices_are_refused_with_the_option_that_allows_them() -> None:
-    with pytest.raises(UserError, match=r'unlike devices, A100 and H100, .* --allow-devices "A100; H100"$'):
-        check_alike(has(), has("A100"), "n2", ["H100"])
-
-
-def test_devices_that_are_allowed_are_named_together_whatever_comes_later() -> None:
+def test_unlike_devices_are_refused_where_seconds_count_and_else_named_together() -> None:
+    with pytest.raises(UserError, match=r"unlike devices, A100 and H100, .* add --untimed$"):
+        check_alike(has(), has("A100"), "n2", timed=True)
     first = has()
-    check_alike(first, has(), "n2", [])
+    check_alike(first, has(), "n2", timed=True)
     assert first == has()  # of what is alike
     for gpu in ("A100", "H100", "A100", "L4"):
-        check_alike(first, has(gpu), "n2", ["A100", "H100", "L4"])
+        check_alike(first, has(gpu), "n2", timed=False)
     assert device_name(first) == "A100 and H100 and L4"
-
-
-def test_processors_are_devices_where_there_is_no_gpu() -> None:
-    with pytest.raises(UserError, match=r'--allow-devices "EPYC; Xeon"'):
-        check_alike(has(None), has(None, cpu="EPYC"), "n2", [])

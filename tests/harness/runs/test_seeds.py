@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from msgspec import structs
 from run_records import item, rows_of, save
 
 from harness import evaluate
@@ -77,14 +75,6 @@ def test_seeds_that_are_not_all_there_yet_have_no_spread_and_a_note(
     assert rows_of(markdown)["llada"][0] == f"**{cell}**" and markdown.startswith("Accuracy")
     assert f"{problems} problems per suite" in markdown
     assert ("not all responses are there yet" in markdown) == (items < 12)
-
-
-@pytest.mark.parametrize("files", [{}, {"gsm8k": {}}, {"gsm8k": {"items": "4"}}, {"gsm8k": {"items": 1}}])
-def test_a_record_of_several_seeds_says_how_many_items_there_are(tmp_path: Path, files: dict[str, Any]) -> None:
-    run = seeded(tmp_path, {"llada": [[1, 0]] * 3})
-    meta = structs.replace(run.meta, data={"files": files})
-    with pytest.raises(UserError, match=r"data\.files must say the items of gsm8k, for it has 3 seeds"):
-        measure(replace(run, meta=meta))
 
 
 def test_seeds_that_agree_make_no_interval_narrower(tmp_path: Path) -> None:

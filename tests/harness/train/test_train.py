@@ -175,30 +175,18 @@ def test_the_papers_recipe_runs_on_an_official_folder(
     ("options", "named"),
     [
         (["--positions", "0"], "--positions .0."),
-        (["--steps", "-1"], "--steps .-1."),
         (["--objective", "llada", "--mask", "two-stream"], "needs objective fef, not llada"),
         (["--mask", "two-stream", "--positions", "4"], "--positions 4 needs --mask full"),
-        (["--preset", "nano-two-stream", "--positions", "all"], "--positions all needs --mask full"),
         (["--random-orders", "0.5"], "needs --mask two-stream"),
-        (["--mask", "two-stream", "--random-orders", "1.5"], "--random-orders .1.5.: Expected `float` <= 1"),
-        (["--mix", "{}"], "for suites of gsm8k, math, humaneval, mbpp, lists"),
         (["--mix", '{"gsm9k": 1}'], "for suites of gsm8k"),
-        (["--mix", '{"gsm8k": 0, "math": 0, "humaneval": 0, "mbpp": 0, "lists": 0}'], "not all 0"),
-        (["--lr", "inf"], "--lr .inf.: Expected `float` <= "),
-        (["--decay-fraction", "2"], "--decay-fraction .2.: Expected `float` <= 1"),
-        (["--save-every", "-1"], "--save-every -1"),
-        (["--trainer", '{"no_such_argument": 1}'], "--trainer .*no_such_argument"),
         (["--prefixes", "0.5"], "--prefixes and --first-weight are of blocks: add --block-length"),
         (["--mask", "two-stream", "--block-length", "8", "--random-orders", "0.5"], "without --block-length"),
-        (["--block-length", "0"], "--block-length .0."),
         (["--objective", "llada", "--prefixes", "0.5", "--block-length", "8"], "0.5 is what FeF-DLLM's targets see"),
         (["--preset", "nano-long-control"], "nano-long-control corrupts in blocks"),
         (["--objective", "ar", "--preset", "nano-block-control"], "--block-length 16 is of diffusion models"),
         (["--global-batch", "12", "--accumulation", "2"], "leave --accumulation out"),
         (["--epochs", "2"], "--epochs 2.0 are of --data FILE"),
-        (["--epochs", "2", "--steps", "1", "--data", "x"], "leave --epochs or --steps out"),
         (["--preset", "papers"], "--preset papers is not known; did you mean paper?"),
-        (["--mix", "{"], "must be JSON objects"),
         (["--preset", "paper"], "--init is needed"),
         (["--preset", "paper", "--init", "nano"], "--data FILE is needed"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
@@ -327,19 +315,10 @@ def test_a_loss_that_is_no_number_ends_the_training_with_a_line(tmp_path: Path) 
         made.training_step(made.model, broken)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"no_such_thing": 1}, {"max_grad_norm": "much"}, {"gradient_checkpointing": 5}, {"seed": None}],
-)
+@pytest.mark.parametrize("arguments", [{"no_such_thing": 1}, {"max_grad_norm": "much"}])
 def test_unknown_training_arguments_and_other_types_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
     with pytest.raises(UserError, match=f"--trainer .*{next(iter(arguments))}"):
         training_arguments(replace(PRESETS["nano"], trainer=arguments), tmp_path, 10, 10)
-
-
-def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> None:
-    asked = {"gradient_checkpointing": True, "max_grad_norm": 1, "save_total_limit": None, "report_to": "none"}
-    made = training_arguments(replace(PRESETS["nano"], trainer=asked), tmp_path, 10, 10)
-    assert made.gradient_checkpointing and made.max_grad_norm == 1
 
 
 # The autoregressive reference

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fakes import FixedLogits, changed_weights, official_checkpoint
-from families import NAMES, checkpoint
+from families import checkpoint
 
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.registry import FAMILIES, NANO
@@ -119,7 +119,6 @@ def test_a_folder_may_be_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("change", "says"),
     [
         (lambda weights: weights[MATRIX].view(-1)[3].fill_(torch.nan), "q_proj.weight are not finite"),
-        (lambda weights: weights[MATRIX].view(-1)[3].fill_(torch.inf), "q_proj.weight are not finite"),
         (
             lambda weights: weights.update({MATRIX: weights[MATRIX].to(torch.int8)}),
             "the tensor .* is of type I8",
@@ -133,30 +132,14 @@ def test_a_folder_may_be_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "its layers have weights that this code does not compute",
         ),
     ],
-    ids=["NaN", "inf", "int8", "a bias", "a norm"],
+    ids=["NaN", "int8", "a bias", "a norm"],
 )
 def test_weights_that_make_no_model_are_refused(tmp_path: Path, change: Callable[[Weights], Any], says: str) -> None:
     with pytest.raises(ValueError, match=rf"cannot load model .*{says}"):
         load_backbone(changed_weights(official_checkpoint(tmp_path), change))
 
 
-def test_a_token_that_loading_gives_another_id_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(NANO, tmp_path / "model")
-    file = tmp_path / "model" / "tokenizer.json"
-    tokenizer = json.loads(file.read_text())
-    tokenizer["added_tokens"].append(tokenizer["added_tokens"][-1] | {"id": 800, "content": "<|new|>"})
-    file.write_text(json.dumps(tokenizer))
-    with pytest.raises(ValueError, match=r"has <\|new\|> as 800, and reads \d+"):
-        load_backbone(tmp_path / "model")
-
-
-def test_weights_of_an_adapter_without_its_config_are_refused(tmp_path: Path) -> None:
-    (official_checkpoint(tmp_path) / "adapter_model.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"weights of an adapter, adapter_model\.safetensors, and no adapter_config"):
-        load_backbone(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["llada", "Dream", "a2d-qwen3", "llada2_moe"])
+@pytest.mark.parametrize("name", ["llada", "Dream"])
 @pytest.mark.parametrize(
     "scaling",
     [
@@ -175,17 +158,11 @@ def test_angles_that_are_not_computed_are_refused(name: str, scaling: dict[str, 
     ("fields", "says"),
     [
         ({"mask_token_id": 40}, "mask_token_id of its vocabulary, 0 to 39, not 40"),
-        ({"mask_token_id": None}, "mask_token_id"),
         ({"eos_token_id": 40}, "eos_token_id of its vocabulary, 0 to 39, not 40"),
-        ({"eos_token_id": []}, "eos_token_id"),
         ({"d_model": None}, "names no sizes"),
-        ({"d_model": 0}, "cannot load model"),
         ({"quantization_config": {"quant_method": "x"}}, "its weights are quantized"),
         # of another architecture
-        ({"model_type": "llama", "d_model": None}, "names no sizes"),
         ({"activation_type": "swiglu"}, "activation_type"),
-        ({"alibi": True}, "alibi"),
-        ({"include_bias": True}, "include_bias"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
@@ -194,13 +171,7 @@ def test_configs_that_do_not_fit_are_refused(tmp_path: Path, fields: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(("config.json", text) for text in ("{}", "[1]", "null", "{", '{"model_type": "llada"}')),
-        ("model.safetensors", "no safetensors at all"),
-        ("model.safetensors.index.json", "{}"),
-        ("pytorch_model.bin", "\x80\x04K\x01."),
-    ],
+    ("name", "content"), [("config.json", "{}"), ("config.json", "{"), ("model.safetensors", "no safetensors at all")]
 )
 def test_a_file_that_is_none_of_a_model_is_refused(tmp_path: Path, name: str, content: str) -> None:
     official_checkpoint(tmp_path)
@@ -211,7 +182,7 @@ def test_a_file_that_is_none_of_a_model_is_refused(tmp_path: Path, name: str, co
         load_backbone(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["doesnotexist/x/y", "./nowhere", "~/nowhere"])
+@pytest.mark.parametrize("name", ["doesnotexist/x/y", "./nowhere"])
 def test_a_folder_that_there_is_not_is_named(name: str) -> None:
     with pytest.raises(ValueError, match="there is no such folder"):
         load_backbone(name)
@@ -222,27 +193,6 @@ def test_what_a_name_may_be_is_said_where_it_is_none() -> None:
         load_backbone("nanno")
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"vocab_size": "768"}, "Validation error for field 'vocab_size'.*expected int"),
-        ({"hidden_act": "nope"}, "KeyError 'nope'"),
-    ],
-)
-def test_why_a_config_of_transformers_does_not_fit_is_said(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=f"cannot load model .*{says}") as refused:
-        load_backbone(nano_with(tmp_path, **fields))
-    assert "valid: nano" not in str(refused.value)
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"added_tokens": [], "model": 5}'])
-def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, official_with_tokenizer: Path, content: str) -> None:
-    folder = shutil.copytree(official_with_tokenizer, tmp_path / "model")
-    (folder / "tokenizer.json").write_text(content)
-    with pytest.raises(ValueError, match="cannot load the tokenizer"):
-        load_backbone(folder)
-
-
 def test_a_tokenizer_of_a_larger_vocabulary_is_refused(tmp_path: Path, official_with_tokenizer: Path) -> None:
     official_checkpoint(tmp_path)  # 40 tokens
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -251,7 +201,7 @@ def test_a_tokenizer_of_a_larger_vocabulary_is_refused(tmp_path: Path, official_
         load_backbone(tmp_path)
 
 
-@pytest.mark.parametrize("method", ["llada", "ssd", "dcd", "entropy", "fef"])
+@pytest.mark.parametrize("method", ["llada", "fef"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_logits_that_are_not_finite_are_refused(method: str, value: float) -> None:
     logits_LV = torch.zeros(8, 6)
@@ -264,12 +214,6 @@ def test_a_probability_of_zero_is_no_damage() -> None:
     logits_LV = torch.zeros(8, 6)
     logits_LV[:, 2] = -torch.inf
     assert 2 not in decode(FixedLogits(logits_LV), torch.tensor([1, 2]), method="llada", gen_length=6).tokens
-
-
-def test_logits_that_are_not_finite_are_refused_when_sampling_fails_on_them() -> None:
-    logits_LV = torch.full((8, 6), torch.nan)
-    with pytest.raises(ValueError, match="logits are not finite"):
-        decode(FixedLogits(logits_LV), torch.tensor([1, 2]), method="fef", gen_length=6, temperature=1.0)
 
 
 # Tensors that are missing or misshapen, and types that are not known
@@ -289,14 +233,14 @@ def matching(weights: Weights, part: str) -> str:
     return next(name for name in sorted(weights) if part in name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["llada", "a2d-qwen3"])
 def test_a_missing_tensor_is_named(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     part = "1.attn_norm" if name == "llada" else "1.input_layernorm"
     folder = changed_weights(checkpoint(name, tmp_path), lambda weights: weights.pop(matching(weights, part)))
     assert "no weights for model.layers.1.input_layernorm.weight" in refusal(folder, capfd)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["llada", "a2d-qwen3"])
 def test_a_misshapen_tensor_is_named_with_shapes(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def cut(weights: Weights) -> None:
         key = matching(weights, "0.q_proj" if name == "llada" else "0.self_attn.q_proj.weight")
@@ -307,20 +251,8 @@ def test_a_misshapen_tensor_is_named_with_shapes(name: str, tmp_path: Path, capf
     assert f"model.layers.0.self_attn.q_proj.weight (16x32, not {whole})" in message
 
 
-def test_a_missing_expert_is_refused(tmp_path: Path) -> None:
-    folder = checkpoint("llada_moe", tmp_path, moe_layer_freq=[1, 1])
-    with pytest.raises(ValueError, match="cannot load model"):
-        load_backbone(changed_weights(folder, lambda w: w.pop(matching(w, "1.mlp.experts.3.up_proj"))))
-
-
 def test_an_unknown_model_type_is_refused_with_the_known(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     official_checkpoint(tmp_path, model_type="parrot")
     message = refusal(tmp_path, capfd)
     assert "unknown model_type 'parrot'" in message and "--trust-remote-code" in message
     assert all(name in message for name in FAMILIES)
-
-
-@pytest.mark.parametrize("reads_at", [1, "-1", -2])
-def test_a_place_to_read_that_is_none_is_refused(reads_at: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be 0"):
-        load_backbone(tmp_path, reads_at=reads_at)
