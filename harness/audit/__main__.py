@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError, explained, one_line_errors
 from harness.options import option, parsed
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def audit(options: AuditOptions) -> list[str]:
         prompts = neural.prompts_of(backbone, options.prompts, options.prompts_per_suite, options.gen_length)
         neural.check_fit(backbone, prompts, options.span)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+        with explained(f"cannot write to {options.out}", OSError):
+            options.out.mkdir(parents=True, exist_ok=True)
     size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
     if "law" in sections:
         with tempfile.TemporaryDirectory() as scratch:

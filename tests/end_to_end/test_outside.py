@@ -161,25 +161,6 @@ def test_a_decoder_that_fails_at_once_is_gone(
     assert not (outside / "run").exists()
 
 
-COMMIT = 'request.commit(masked, options.token, None, "filled")'
-UNTIMED = ["--untimed"]
-WINDOW = f"{COMMIT}; request.record(Window(0, 0, 0, 16, {{}}, 16))"
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "more", "says"),
-    [
-        (COMMIT, WINDOW.format(16), UNTIMED, "mine recorded 16 accepted drafts, and committed 0"),
-    ],
-)
-def test_a_decoder_that_does_what_it_must_not_is_named(
-    outside: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, more: list[str], says: str
-) -> None:
-    (outside / "mine.py").write_text(PLUGIN.replace(right, wrong))
-    error = refused(main, [*line_of(outside), *more], capsys)
-    assert "own-lists, item 0: " in error and says in error
-
-
 def test_a_judge_that_fails_leaves_its_suite_unscored(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (outside / "judge.py").write_text("def right(response, answer):\n    return response == answer or answer[9]\n")
     assert main(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)")) == 0
