@@ -125,9 +125,3 @@ def test_responses_that_are_not_the_golden_ones_are_counted_apart_and_named(four
     counts = {"equal": 2, "other costs": 1, "other tokens": 1}
     assert tables["parity"].to_dict("records") == [{"method": METHOD, "responses": 4, **counts}]
     assert notes == [f"other tokens: {METHOD} {items.loc[1, 'suite']} 0"] and tables["suites"]["ms"].gt(0).all()
-
-
-def test_a_record_with_other_problems_is_refused(four: Run) -> None:
-    changed = Run(four.folder, four.meta, four.items.assign(prompt_hash="other"), pd.DataFrame())
-    with pytest.raises(UserError, match="has another prompt of gsm8k, item 0"):
-        bench_responses(changed, "cpu", 1)
