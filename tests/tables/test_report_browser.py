@@ -24,8 +24,6 @@ FLIPS = sum(a != b for a, b in zip(RIGHT_OF_LLADA, RIGHT_OF_FEF, strict=True))
 ITEM = "#/item?suite=0&item=1&series=0%2C1"
 
 
-# The least contrast of all texts with what is behind them, by WCAG 2, and the text that has it.
-# Pixels from above: end of the ticks' numbers, begin and end of the axis title and of the legend, end of the figure.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as started:
