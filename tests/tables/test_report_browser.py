@@ -189,17 +189,3 @@ def test_two_runs_are_compared(browser: Any, tmp_path: Path) -> None:
         opened.go("#/compare?a=0&b=3&what=")
         assert opened.page.locator("#pairs tbody tr").count() == 6
         assert opened.complaints == []
-
-
-def test_the_first_tab_skips_to_the_page_what_is_clicked_can_be_reached_and_the_theme_stays(opened: Visit) -> None:
-    opened.page.keyboard.press("Tab")
-    assert opened.page.evaluate("document.activeElement.className") == "skip"
-    opened.page.keyboard.press("Enter")
-    assert opened.page.evaluate("document.activeElement.id") == "main"
-    mute = "elements => elements.filter(e => !(e.textContent.trim() || e.getAttribute('aria-label'))).length"
-    assert opened.page.locator("button, a[href]").evaluate_all(mute) == 0
-    theme = "document.documentElement.dataset.theme"
-    before = opened.page.evaluate(theme)
-    opened.page.locator("#theme").click()
-    opened.go("#/items")
-    assert opened.page.evaluate(theme) != before

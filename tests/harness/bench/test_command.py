@@ -64,12 +64,6 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
 
 
 # --gpu
-def test_without_a_gpu_the_way_to_try_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"torch sees no GPU; to try this without one, .*--device cpu"):
-        main(["--gpu"])
-
-
 def test_a_part_that_fails_is_named_and_others_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken(options: bench.BenchOptions) -> bench.Tables:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -86,13 +86,3 @@ def test_only_code_makes_a_record_dirty(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "file.py").touch()
     assert receipts._changes(tmp_path.resolve()) == "?? harness/"
-    for command in (
-        ["add", "."],
-        *(["update-index", "--assume-unchanged", f"{n}/file.py"] for n in (".cache", "harness")),
-    ):
-        subprocess.run(["git", "-C", tmp_path, *command], check=True)
-    assert receipts._changes(tmp_path.resolve()) == "A  harness/file.py\nh harness/file.py"
-    for name in ("ignored.py", "ignored.swp"):
-        (tmp_path / "harness" / name).touch()
-    (tmp_path / ".git/info/exclude").write_text("ignored*\n")
-    assert receipts._changes(tmp_path.resolve()) == "A  harness/file.py\nh harness/file.py\n!! harness/ignored.py"

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from harness.suites import lists, mbpp
-from harness.suites.lists import LIST_TASKS, line_is_right, read_list, right_sentences, sentence_is_right, write_list
+from harness.suites.lists import LIST_TASKS, line_is_right, read_list, sentence_is_right, write_list
 from harness.suites.registry import (
     GENERATED,
     SHOTS,
@@ -198,11 +198,6 @@ def test_a_line_is_right_by_what_was_asked(task: str, right: list[str], wrong: l
 )
 def test_a_sentence_is_right_when_it_has_the_words_and_they_agree(sentence: str, right: bool) -> None:
     assert sentence_is_right(sentence, json.dumps(["old", "fox", "run", "park"])) is right
-
-
-def test_every_right_sentence_is_another_one() -> None:
-    sentences = right_sentences("big", "ant", "sing", "lake")
-    assert len(set(sentences)) == len(sentences) == 2 * 6 * 4
 
 
 @pytest.mark.parametrize(
