@@ -20,7 +20,7 @@ from harness.errors import UserError, explained
 PAIRS = {")": "(", "]": "[", "}": "{"}
 WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # text that needs no quotes
-LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+LITERAL_ERRORS = (ValueError, SyntaxError, TypeError)
 
 
 def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list[str]:

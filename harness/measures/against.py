@@ -178,9 +178,7 @@ class Claims(msgspec.Struct, forbid_unknown_fields=True):
 def read_claims(path: Path) -> list[Claim]:
     """The claims of a TOML file. Raises UserError if it cannot be read, or has something else."""
     keys = f"the keys of a [[claim]] are {', '.join(Claim.__struct_fields__)}"
-    with explained(
-        f"{path} is no file of claims", OSError, ValueError, RecursionError, msgspec.ValidationError, instead=keys
-    ):
+    with explained(f"{path} is no file of claims", OSError, ValueError, msgspec.ValidationError, instead=keys):
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Claims).claim
 
 

@@ -89,13 +89,8 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
 
 
 def _changes(folder: Path = TOP) -> str | None:
-    """What git says of code that no commit has, and of files that it was told not to look at."""
-    changes = _git("status", "--porcelain", "--", *CODE, folder=folder)
-    files = _git("ls-files", "-v", "--", *CODE, folder=folder)
-    unseen = [line for line in (files or "").splitlines() if line[0].islower() or line[0] == "S"]
-    ignored = _git("ls-files", "--others", "--ignored", "--exclude-standard", "--", *CODE, folder=folder)
-    unseen += [f"!! {name}" for name in (ignored or "").splitlines() if name.endswith(".py")]
-    return None if changes is None else "\n".join(filter(None, [changes, *unseen]))
+    """What git says of code that no commit has."""
+    return _git("status", "--porcelain", "--", *CODE, folder=folder)
 
 
 def _version(package: str) -> str | None:

@@ -46,7 +46,7 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
                 try:
                     row = json.loads(line)
                     wrong = record and what_is_wrong(record, row)
-                except (ValueError, RecursionError) as error:
+                except ValueError as error:
                     wrong = f"not JSON ({error})"
                 if wrong:
                     raise UserError(
@@ -253,7 +253,7 @@ def with_helpers(path: Path) -> list[Path]:
     for file in found:
         try:
             tree = ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
+        except (SyntaxError, ValueError):  # importing it says what is wrong
             continue
         whole = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         whole += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]

@@ -133,7 +133,7 @@ def write_meta(folder: Path, parts: dict[str, Any]) -> None:
 def _read_json(path: Path) -> Any:
     if not path.exists():
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
-    with explained(f"{path} is damaged", ValueError, RecursionError):
+    with explained(f"{path} is damaged", ValueError):
         return json.loads(path.read_bytes())
 
 
@@ -161,7 +161,7 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
         for lines in pieces_of(file):
             try:
                 rows = decoder.decode_lines(b"\n".join(lines))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 read_lines(path, record)  # names the line
                 raise
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))

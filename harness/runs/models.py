@@ -28,7 +28,7 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     Raises UserError for an unknown role, a suite without a model, or a missing base.
     """
     if text.endswith(".json"):
-        with explained(f"--model {text}: cannot read the table of models", OSError, ValueError, RecursionError):
+        with explained(f"--model {text}: cannot read the table of models", OSError, ValueError):
             table = json.loads(Path(text).read_text(encoding="utf-8"))
     elif "=" in text:
         pairs = [pair.split("=", 1) for pair in text.split(",")]

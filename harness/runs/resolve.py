@@ -189,7 +189,7 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     try:
         found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
         json.dumps(found, allow_nan=False)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         found = None
     if not isinstance(found, dict):
         raise UserError(

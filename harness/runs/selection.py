@@ -221,7 +221,7 @@ class ChoiceFile(msgspec.Struct):
 
 def read_choice(path: str) -> dict[str, Preset]:
     """The methods of a file that harness/tune.py made, their plugins loaded. Raises UserError if it is none."""
-    damaged = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+    damaged = (msgspec.MsgspecError, UnicodeDecodeError)
     with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
         choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
     for plugin in dict.fromkeys(each.plugin for each in choice.methods.values() if each.plugin):

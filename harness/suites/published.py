@@ -127,7 +127,7 @@ def config_of(model: str) -> dict[str, Any] | None:
         return None
     try:
         config = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return {"model_type": ""}
     return config if isinstance(config, dict) else {"model_type": ""}
 

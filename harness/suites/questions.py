@@ -151,7 +151,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _parsed(path: Path, number: int, text: str) -> Any:
     """JSON, in which 0.10 stays 0.10. Raises UserError for what is none, or no object or array of objects."""
-    with explained(f"questions {path}: line {number}", ValueError, RecursionError, instead=FORMAT):
+    with explained(f"questions {path}: line {number}", ValueError, instead=FORMAT):
         value = json.loads(text, parse_int=str, parse_float=str)
         for row in value if isinstance(value, list) else [value]:
             if not isinstance(row, dict):

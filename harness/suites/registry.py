@@ -202,7 +202,7 @@ def read_exchanges(path: Path, option: str, suite: str | None = None, count: int
     for number, line in enumerate(lines[:count], 1):
         try:
             row: Any = json.loads(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             row = None
         form = next((form for form in formats if _is_text(row, form.question) and _is_text(row, form.answer)), None)
         if form is None:

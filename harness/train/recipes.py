@@ -128,7 +128,7 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
     if preset not in PRESETS:
         raise UserError(f"--preset {preset} is not known{meant(preset, PRESETS)}")
     values = structs.asdict(PRESETS[preset]) | ({"steps": None} if "epochs" in given else {}) | given
-    with explained("--mix and --trainer must be JSON objects", ValueError, RecursionError):
+    with explained("--mix and --trainer must be JSON objects", ValueError):
         values |= {name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)}
     try:
         made = msgspec.convert(values, Recipe, strict=False)

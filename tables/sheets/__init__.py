@@ -45,8 +45,9 @@ def of_group(table: Table, group: str) -> Table:
     A mean takes over the marks of the numbers that it is made of.
     """
     columns: list[Any] = table.cells.columns.to_flat_index().to_list()
-    cells = table.cells[[column for column in columns if column[0] in ("", group)]].copy()
-    for column in cells.columns.to_flat_index():
+    kept = [column for column in columns if column[0] in ("", group)]
+    cells = table.cells[kept].copy()
+    for column in kept:
         if column[0] == MEAN_TITLE:
             parts = [table.cells[other] for other in columns if other[1] == column[1]]
             marks = [{cell.mark for cell in row if cell.mark} for row in zip(*parts, strict=True)]

@@ -149,15 +149,6 @@ def test_a_full_disk_stops_the_run_which_goes_on_afterwards(
     assert keys_of(tmp_path / "run") == ALL
 
 
-def test_more_workers_than_the_cluster_has_room_for_are_refused(
-    nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.cluster.connect.JOINED_WITHIN", 1.0)
-    with pytest.raises(UserError, match=r"the cluster has room for 2 \(.*: 2 CPUs, 0 GPUs\)"):
-        decode(nodes, tmp_path / "run", workers=3)
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_end_of_rays_own_processes_ends_the_run_at_once_and_loses_nothing(tmp_path: Path) -> None:
     """Its node goes with its agent, and no other would ever come."""
     out = tmp_path / "run"

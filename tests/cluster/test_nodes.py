@@ -21,7 +21,6 @@ from harness.runs.folder import claim_folder, exclusive
 from harness.runs.record import describe_status, record
 
 pytestmark = pytest.mark.slow
-KEYS = ("method", "suite", "item")
 LINE = ["--suite", "gsm8k,math,humaneval,mbpp", "--methods", "llada,fef-2", "--limit", "4", "--chunk", "1"]
 LINE += ["--threads", "1", "--untimed"]
 STARTED_WITHIN = 180  # seconds

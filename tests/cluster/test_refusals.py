@@ -113,7 +113,7 @@ def test_a_cluster_that_does_not_start_in_time_is_said_in_one_line(
     def init(**options: object) -> None:
         raise Exception("The current node timed out during startup.\nMore of it.")  # as Ray does
 
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
     line = ["--workers", "1", "--threads", "1", "--suite", "lists", "--out", str(tmp_path / "run")]
     assert "no Ray cluster on this machine: The current node timed out during startup." in refused(main, line, capsys)
 

@@ -121,14 +121,6 @@ def test_it_is_scored_again_with_what_it_was_made_with_alone(outside: Path, caps
     assert "the file of suite mine is gone" in scored_again(outside / "run").stderr
 
 
-@pytest.mark.slow
-def test_scoring_runs_no_file_that_a_record_names_unless_it_is_trusted(outside: Path) -> None:
-    assert main(line_of(outside)) == 0
-    done = scored_again(outside / "run", "--unsafe-code-execution")
-    assert done.returncode == 2 and "mine.py" in done.stderr and "judge.py" in done.stderr
-    assert done.stderr.strip().endswith("add --trust-plugins")
-
-
 @pytest.mark.parametrize("leaves", ["IndexError('odd')", "SystemExit(0)", "GeneratorExit('odd')"])
 def test_a_decoder_that_fails_is_named_and_what_is_finished_is_kept(
     outside: Path, capsys: pytest.CaptureFixture[str], leaves: str

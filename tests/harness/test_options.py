@@ -1,12 +1,11 @@
 """A run's options are the fields of one struct, for the command line and for Python alike; the command fef-dllm."""
 
-import inspect
 import re
 import sys
 from dataclasses import fields, make_dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,20 +99,6 @@ def test_evaluate_refuses_what_it_would_not_do(values: dict[str, Any], says: str
         harness.evaluate(**values)
 
 
-def test_an_argument_too_many_is_named() -> None:
-    with pytest.raises(UserError, match="b is one argument too many"):
-        parsed(RunOptions, ["b"])
-
-
-def test_editors_see_the_options_of_evaluate_by_name_type_and_default() -> None:
-    shown, hints = inspect.signature(harness.evaluate).parameters, get_type_hints(RunOptions)
-    assert list(shown)[:4] == ["methods", "suites", "model", "limit"]
-    known = {each.name: each for each in fields(RunOptions)} | {"suites": None}
-    assert set(known) - set(shown) == {"suite", "plan", "status", "list"} and set(shown) <= set(known)
-    for name in list(shown)[4:]:
-        assert (shown[name].annotation, shown[name].default) == (hints[name], known[name].default)
-
-
 def test_the_version_is_the_installed_one() -> None:
     assert harness.__version__ == metadata.version("fef-dllm-harness")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -129,37 +114,12 @@ def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: p
 
 
 # The command fef-dllm
-def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    printed = capsys.readouterr().out
-    assert all(f"\n  {name} " in printed for name in COMMANDS)
-
-
-def test_help_is_as_wide_as_the_terminal_but_for_commands(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    prose = "word " * 40
-    with pytest.raises(SystemExit):
-        parsed(RunOptions, ["--help"], f"{prose}\n\n    {'python ' * 20}\n\n{prose}\n")
-    wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
-    assert len(wide) == 1 and wide[0].startswith("    python")
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["fef-dllm"])
     with pytest.raises(SystemExit) as left:
         main([name, "--help"])
     assert left.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fef-dllm {name} ")
-
-
-def test_opencompass_has_its_own_options_and_our_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["opencompass"]) == 0
-    folder = Path(capsys.readouterr().out.strip())
-    assert (folder / "models" / "nano.py").is_file()
-    with pytest.raises(UserError, match="sets --config-dir"):
-        main(["opencompass", "--config-dir", "mine"])
 
 
 def test_a_command_does_what_its_file_does_and_no_other_is_known(capsys: pytest.CaptureFixture[str]) -> None:

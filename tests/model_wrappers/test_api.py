@@ -12,7 +12,6 @@ from families import tiny
 from harness.audit.oracle import RowBackbone
 from harness.runs.responses import cost_and_tokens
 from model_wrappers import METHODS, Backbone, decode
-from model_wrappers.api import check_options
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -26,46 +25,25 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
     ("options", "valid"),
     [
         ({"method": "autoregressive"}, "llada.*fef"),
-        ({"method": None}, "llada.*fef"),
         ({"method": "llada", "window": 4}, "steps.*remasking"),
         ({"method": "fef", "remasking": "random"}, "steps.*window.*speculative"),
         ({"draft": "nano"}, "draft.*backbone"),
         ({"draft": tiny_llada(vocab_size=30)}, "draft.*mask_id"),
         ({"gen_length": 0}, "at least 1"),
-        ({"gen_length": 8.0}, "integers"),
-        ({"block_length": 0}, "at least 1"),
         ({"block_length": 3}, "divide gen_length=8"),
         ({"temperature": -0.1}, "not negative"),
-        ({"temperature": float("nan")}, "not negative"),
-        ({"temperature": "hot"}, "number"),
         ({"method": "ssd", "temperature": 0.5}, "temperature 0, not 0.5"),
         # Ranges of single options; how values are converted and named: test_register.py.
         ({"window": 0}, "window=0.*at least 1"),
         ({"steps": 0}, r"steps=0.*in \[1, 1000\]"),
         ({"remask_fraction": 1.5}, r"\[0, 1\]"),
-        ({"confidence_scope": "some"}, "'all' or 'pass'"),
-        ({"kernel": "gaussian"}, "'absorbing' or 'uniform'"),
-        ({"method": "llada", "remasking": "none"}, "'low_confidence' or 'random'"),
-        ({"method": "llada", "cfg_scale": -1.0}, "cfg_scale=-1.0.*of at least 0"),
         ({"method": "llada", "steps": 3, "block_length": 4}, "multiple of the 2 blocks"),
         ({"method": "llada", "steps": 16}, "at most the response length 8"),
-        ({"method": "ddosp", "schedule": 3}, "schedule=3.*a path or None"),
-        ({"method": "threshold", "tau": 1.5}, "tau"),
-        ({"method": "factor", "f": 0.0}, "option f"),
-        ({"method": "entropy", "gamma": -1.0}, "gamma"),
-        ({"method": "dcd", "alpha": -0.5}, "alpha"),
-        ({"method": "klass", "conf_threshold": 1.5}, "conf_threshold"),
-        ({"method": "ssd", "draft_length": 0}, "draft_length"),
-        ({"remask_below": 1.1}, "remask_below"),
         ({"window": 65}, "window=65 exceeds the model's limit of 64 tokens"),
         # Options of FeF-DLLM that do not go together.
         ({"speculative": False, "skip_root_row": True}, "speculative=True"),
-        ({"speculative": False, "reuse_drafts": True}, "speculative=True"),
-        ({"speculative": False, "adaptive_window": True}, "speculative=True"),
         ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),
-        ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
         ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
-        ({"verify": "three-stream"}, "'full' or 'two-stream'"),
         ({"refresh_below": 0.7}, "refresh_below=0.7 needs verify='two-stream', not 'full'"),
         ({"order": "confidence"}, "order='confidence' needs verify='two-stream', not 'full'"),
         ({"method": "llada", "cfg_scale": 1.0, "cache": "dual"}, "cache"),
@@ -84,7 +62,6 @@ def test_what_is_no_request_is_refused_with_what_is_valid(
         (torch.zeros(0, dtype=torch.long), "empty prompt"),
         (torch.ones(57, dtype=torch.long), "limit of 64"),
         (torch.tensor([1, 40]), "vocabulary of 40"),
-        (torch.tensor([-1, 1]), "vocabulary of 40"),
         (torch.tensor([1.0, 2.0]), r"integers of shape \(P,\) or \(1, P\)"),
         (torch.ones(2, 3, dtype=torch.long), r"\(1, P\)"),
     ],
@@ -176,7 +153,6 @@ def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.
     [
         (torch.ones(7, dtype=torch.long), r"\(8,\)"),
         (torch.ones(8, dtype=torch.long), "no mask"),
-        (torch.full((8,), 99), "vocabulary"),
         (torch.ones(8), "integers"),
     ],
 )
@@ -249,31 +225,6 @@ def test_what_is_masked_after_eos_becomes_eos(tiny: Backbone, prompt: torch.Tens
     assert decode(tiny, prompt, stops, gen_length=4).tokens.tolist() == [7, *[tiny.eos_id] * 3]
 
 
-@pytest.mark.parametrize("seed", [1.5, True, None, "a", 2**64])
-def test_a_seed_that_is_none_is_refused(seed: Any, tiny: Backbone, prompt: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="must be a whole number"):
-        decode(tiny, prompt, gen_length=8, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        ("llada", {"cfg_scale": 1e38}),
-        ("klass", {"history": 10**20}),
-        ("pc_sampler", {"alpha": 1e308}),
-        ("block", {"steps": 10**10}),
-    ],
-)
-def test_an_option_beyond_what_numbers_and_memory_hold_is_refused(method: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=rf"{next(iter(options))}=.* must be at most (1e\+30|2\.1)"):
-        check_options(METHODS[method], options)
-
-
-def test_a_draft_that_calls_the_target_is_no_call_around_the_ledger(tiny: Backbone, prompt: torch.Tensor) -> None:
-    out = decode(tiny, prompt, "fef", gen_length=8, draft=Recorder(tiny))
-    assert out.trace.draft_forwards > 0
-
-
 # Seconds until each block stood
 PROMPT = torch.tensor([5, 9, 2])
 
@@ -313,16 +264,6 @@ def test_a_record_has_the_block_of_the_last_content() -> None:
     assert item["first_block_seconds"] == out.trace.block_seconds[0][1] < item["content_seconds"] <= item["seconds"]
     ends = [end for end, at in out.trace.block_seconds if at <= item["content_seconds"]]
     assert ends[-1] >= item["content_tokens"] > ends[-2]
-
-
-def test_a_method_may_come_with_its_options(tiny: Backbone, prompt: torch.Tensor) -> None:
-    seen = [
-        decode(tiny, prompt, method=method, gen_length=8, **options).trace.forwards
-        for method, options in ((("threshold", {"tau": 0.0}), {}), ("threshold", {"tau": 0.0}))
-    ]
-    assert seen[0] == seen[1] == decode(tiny, prompt, ("threshold", {"tau": 0.9}), gen_length=8, tau=0.0).trace.forwards
-    with pytest.raises(ValueError, match="is no method: give"):
-        decode(tiny, prompt, method=("threshold",))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prompt_ids", ["text", ["text"], {"input_ids": [1]}])

@@ -126,20 +126,6 @@ def test_logits_of_eight_calls_at_once_are_those_of_each_alone() -> None:
         torch.testing.assert_close(logits_12V, backbone.logits(torch.tensor([[1, token]])), rtol=0, atol=1e-12)
 
 
-def test_a_bad_call_fails_alone() -> None:
-    backbone = exact("llada")
-
-    def job(token: int) -> float:
-        return float(in_batch(backbone).logits(torch.tensor([[1, token]])).sum())
-
-    found = []
-    with pytest.raises(IndexError):
-        for value in at_once([partial(job, token) for token in (2, 10_000, 3, 4)], 4):
-            found.append(value)
-    alone = [float(backbone.logits(torch.tensor([[1, token]])).sum()) for token in (2, 3, 4)]
-    assert sorted(found) == pytest.approx(sorted(alone))
-
-
 def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     backbone, sizes, lines = exact("llada"), list[int](), list[str]()
     packed = PlainForward.packed

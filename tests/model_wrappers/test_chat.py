@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from model_wrappers import Backbone
-from model_wrappers.chat import encode_messages, encode_question, render
+from model_wrappers.chat import encode_messages, render
 from model_wrappers.options import note
 
 ASK = [{"role": "user", "content": "How many?"}]
@@ -51,13 +51,6 @@ def test_what_a_template_does_not_read_or_say_is_noted(nano: Backbone, capsys: p
     assert capsys.readouterr().err == ""
     assert render(tokenizer, ASK, chat_template=stripped) == "how many?|"
     assert "leaves out or changes what the user says last" in capsys.readouterr().err
-
-
-def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
-    tokenizer = nano.text_tokenizer()
-    plain = tokenizer.apply_chat_template(ASK, add_generation_prompt=True, tokenize=False)
-    assert encode_question(tokenizer, "How many?") == encode_messages(tokenizer, ASK)
-    assert render(tokenizer, ASK) == plain
 
 
 @pytest.mark.parametrize(

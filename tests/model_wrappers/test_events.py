@@ -1,19 +1,18 @@
 """The log of events: it replays to the tokens, and its sums are those of the windows, whatever decoded."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fakes import WHOLE, RandomConditionals, request_for, tiny_llada, trace_of
+from fakes import WHOLE, request_for, tiny_llada, trace_of
 
 from harness.records.files import TraceRecord, replay, window_sums
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.options import Options
 from model_wrappers.request import Request
-from model_wrappers.trace import KINDS, NO_WINDOW, EventLog, FullObserver, Rejected, Window
+from model_wrappers.trace import KINDS, NO_WINDOW, EventLog, FullObserver, Window
 
 SAVINGS = {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -97,36 +96,6 @@ def test_a_decoder_from_outside_is_traced_without_doing_anything(tiny: Backbone,
     assert replay(trace).tolist() == out.tokens.tolist() and trace.column("forward").tolist() == list(range(1, 17))
 
 
-def test_what_a_decoder_fills_in_the_prompt_is_not_in_the_trace(tiny: Backbone, prompt: torch.Tensor) -> None:
-    def fill(request: Request, options: Options) -> None:
-        request.backbone.logits(request.x_1L)
-        masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
-        request.commit(masked, list(range(3, 3 + len(masked))), None, "unmasked")
-
-    masked = torch.cat([prompt, torch.tensor([tiny.mask_id])])
-    out, trace = traced(tiny, masked, fill)
-    assert replay(trace).tolist() == out.tokens.tolist() and len(trace.column("position")) == len(out.tokens)
-
-
-def test_probs_that_are_not_one_for_each_token_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
-    def fill(request: Request, options: Options) -> None:
-        request.backbone.logits(request.x_1L)
-        request.commit(range(request.start, request.x_1L.shape[1]), 5, [0.5, 0.5], "unmasked")
-
-    with pytest.raises(ValueError, match="2 probs and 16 words for 16 positions"):
-        traced(tiny, prompt, fill)
-
-
-def test_probabilities_of_rejected_drafts_are_not_computed_for_nobody() -> None:
-    def never() -> Rejected:
-        raise AssertionError("asked for")
-
-    request = request_for(tiny_llada(), [4, 5])
-    request.reject(never)
-    request.record(Window(0, 0, 0, 2, 1, 2))
-    assert len(request.windows) == 1
-
-
 @pytest.mark.parametrize("two", [torch.tensor(2), np.int64(2), 2.0])
 def test_a_window_may_count_in_numbers_of_numpy_or_torch(two: Any) -> None:
     request = request_for(tiny_llada(), [4, 5])
@@ -138,16 +107,6 @@ def test_a_window_commits_what_it_accepts() -> None:
     request = request_for(tiny_llada(), [4, 5])
     with pytest.raises(ValueError, match="accepts no more than it proposed or committed"):
         request.record(Window(0, 0, 0, 2, 2, 1))
-
-
-@pytest.mark.parametrize("prob", [7.0, -0.5, float("inf")])
-def test_what_is_no_probability_is_not_logged(tiny: Backbone, prompt: torch.Tensor, prob: float) -> None:
-    def sure(request: Request, options: Options) -> None:
-        positions = range(request.start, request.x_1L.shape[1])
-        request.commit(positions, 5, [prob] * len(positions), "unmasked")
-
-    with pytest.raises(ValueError, match=f"probability is {prob}: it must be 0 to 1"):
-        decode(tiny, prompt, sure, gen_length=8, observer=EventLog())
 
 
 def test_what_is_written_in_place_and_in_words_of_ones_own_is_traced(tiny: Backbone, prompt: torch.Tensor) -> None:
@@ -187,12 +146,3 @@ def test_a_window_counts_what_is_in_the_response(tiny: Backbone) -> None:
     for number, positions in enumerate(([1, 2, 3], [4, 2, 1], [3, 4]), 1):
         request.record(replace(window, round=number), positions)
     assert request.windows == [window, Window(0, 1, 1, 2, 2, 2), Window(0, 2, 1, 2, 2, 2)]
-
-
-def test_a_filled_token_has_no_probability() -> None:
-    log = EventLog()
-    request = replace(request_for(RandomConditionals(real=3), [0, 3, 3, 3], start=1), observer=log)
-    request.commit([1, 3], 2, None, "filled")
-    request.remask([1])
-    assert [KINDS[kind] for kind in log.kind] == ["filled", "filled", "remasked"] and all(map(math.isnan, log.prob))
-    assert (log.position, log.token) == ([0, 2, 0], [2, 2, 3]) and request.x_1L.tolist() == [[0, 3, 3, 2]]

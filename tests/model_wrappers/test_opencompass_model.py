@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from fakes import tiny_llada
 from mmengine.config import Config
 from opencompass.datasets.base import BaseDataset
 from opencompass.openicl.icl_inferencer import GenInferencer, PPLInferencer
@@ -61,14 +60,9 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
     ("keywords", "says"),
     [
         ({"gen_lenght": 32}, "unknown keyword 'gen_lenght'.*did you mean gen_length"),
-        ({"tempature": 1.0}, "did you mean temperature"),
-        ({"options": {"windw": 4}}, "windw"),
-        ({"tau": 0.5}, "unknown keyword 'tau' for DiffusionModel.method='fef'"),
         ({"gen_steps": 4}, "unknown keyword 'gen_steps'.*valid: .*steps"),
         ({"generation_kwargs": {"temperature": 1.0, "top_p": 0.5}}, "has top_p=0.5, and decoders here take"),
-        ({"mode": "left"}, "mode='left' must be"),
         ({"gen_length": 10, "block_length": 4}, "divide"),
-        ({"temperature": -1}, "temperature=-1"),
         ({"generation_kwargs": {"do_sample": True}}, "do_sample needs a temperature above 0"),
         ({"dtype": "bfloat16", "reads_at": 0}, "dtype, reads_at: the model is loaded already"),
     ],
@@ -181,29 +175,6 @@ def test_a_text_ends_before_a_stop_word(nano: Backbone) -> None:
     assert cut == also == whole[: whole.find(middle)]
 
 
-def test_a_stop_word_may_stand_alone(nano: Backbone) -> None:
-    prompt = "Copy [ cat, dog, owl ]"
-    found = [
-        DiffusionModel(nano, "llada", gen_length=16, stop_words=words).generate([prompt], stopping_criteria=more)
-        for words, more in (("dog", None), (["dog"], ()), (None, "dog"))
-    ]
-    assert found[0] == found[1] == found[2] and "cat" in found[0][0] and "d" not in found[0][0]
-
-
-def test_a_conversation_is_as_long_as_its_prompt(nano: Backbone) -> None:
-    model, turns = DiffusionModel(nano, "llada", gen_length=16), [{"role": "HUMAN", "prompt": "Copy [ cat ]"}]
-    assert model.get_token_len(turns) == len(encode_chat(nano, turns)) > model.get_token_len("Copy [ cat ]")
-
-
-def test_texts_whose_likelihood_says_nothing_are_refused(nano: Backbone) -> None:
-    model, text = DiffusionModel(nano, "llada", draws=16, max_seq_len=8), "Copy <|mdm_mask|> owl"
-    for ask in (lambda: model.get_ppl([text]), lambda: model.get_loglikelihood([text], [" owl"])):
-        with pytest.raises(ValueError, match="holds the mask token"):
-            ask()
-    with pytest.raises(ValueError, match="exceeds the limit of 8"):
-        model.get_ppl(["Copy [ cat, dog, owl, cat, dog, owl ]"])
-
-
 def test_a_prompt_that_is_too_long_is_refused_or_loses_its_middle(nano: Backbone) -> None:
     question, whole_P = "Copy [ cat, dog, owl ]", encode_chat(nano, "Copy [ cat, dog, owl ]")
     with pytest.raises(ValueError, match="exceed the limit of 20 tokens"):
@@ -219,12 +190,6 @@ def test_the_device_is_said_where_no_gpu_is_visible(capsys: pytest.CaptureFixtur
     assert where == "cuda" or "nano decodes on the CPU, as no GPU is visible" in capsys.readouterr().err
 
 
-def test_chat_template_arguments_reach_the_template(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nano.text_tokenizer(), "chat_template", "{{ mood }}: {{ messages[0].content }}")
-    found = encode_chat(nano, "Hello", template={"mood": "calm"})
-    assert nano.text_tokenizer().decode(found) == "calm: Hello"
-
-
 def test_likelihoods_are_those_of_answers_after_what_is_only_read(nano: Backbone) -> None:
     model = DiffusionModel(nano, "llada", draws=16)
     text, answer = "Tom has 3 apples.", " He has 3 apples."
@@ -238,11 +203,6 @@ def test_likelihoods_are_those_of_answers_after_what_is_only_read(nano: Backbone
     assert model.get_ppl_from_template([text])[0] > 0
     with pytest.raises(ValueError, match="does not end with its continuation"):
         model.get_loglikelihood([text], ["owl"])
-
-
-def test_a_model_without_a_tokenizer_takes_no_text() -> None:
-    with pytest.raises(ValueError, match="tokenizer"):
-        DiffusionModel(tiny_llada(), gen_length=8).generate(["hello"])
 
 
 class Choices(BaseDataset):

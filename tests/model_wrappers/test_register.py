@@ -226,12 +226,6 @@ def test_a_function_of_the_same_module_and_name_replaces_the_earlier_one(registr
     assert METHODS["again"].source is versions[1]
 
 
-@pytest.mark.parametrize("label", ["two\nlines", "[a]"])
-def test_a_label_that_no_row_can_have_is_refused(registries: None, label: Any) -> None:
-    with pytest.raises(ValueError, match="a label is one line that begins with a letter or a digit"):
-        register("fill-it", label=label)(fill)
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

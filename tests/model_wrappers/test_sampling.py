@@ -5,7 +5,7 @@ import torch
 from scipy.stats import chisquare
 
 from model_wrappers.diffusion import Absorbing, Kernel, Uniform
-from model_wrappers.sampling import Sampler, draw, likeliest, lowest, quotas, residual, token_probs
+from model_wrappers.sampling import Sampler, draw, likeliest, quotas, residual, token_probs
 
 LOGITS_NV = torch.tensor([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 4.0, 4.5]])
 PI_V = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
@@ -29,12 +29,6 @@ def test_token_probs_excludes_a_token_and_stays_normalised(temperature: float) -
     torch.testing.assert_close(probs_NV.sum(-1), torch.ones(2, dtype=torch.float64))
 
 
-def test_token_probs_leaves_the_logits_as_they_were() -> None:
-    logits_NV = LOGITS_NV.double()
-    token_probs(logits_NV, 1.0, exclude=1)
-    assert torch.equal(logits_NV, LOGITS_NV.double())
-
-
 def test_token_probs_tells_confidences_near_one_apart() -> None:
     first, second = token_probs(torch.tensor([[30.0, 0.0], [20.0, 0.0]], dtype=torch.bfloat16), 1.0)[:, 0].tolist()
     assert 1 > first > second
@@ -53,10 +47,6 @@ def test_accepting_and_correcting_gives_the_target() -> None:
 @pytest.mark.parametrize(("count", "steps", "expected"), [(10, 4, [3, 3, 2, 2]), (8, 4, [2] * 4), (2, 3, [1, 1, 0])])
 def test_quotas_are_even_and_the_first_take_the_remainder(count: int, steps: int, expected: list[int]) -> None:
     assert quotas(count, steps) == expected
-
-
-def test_lowest_takes_ties_at_the_lowest_index() -> None:
-    assert lowest({7: 0.5, 3: 0.5, 5: 0.1, 4: 0.9}, 2) == [5, 3]
 
 
 def test_draw_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
@@ -143,10 +133,3 @@ def test_corruption_needs_no_matrix_of_the_vocabulary() -> None:
     many = 10**6  # its square would not fit in memory
     assert (Absorbing(many, 7).corrupt(torch.arange(5), 1.0, Sampler(0)) == 7).all()
     assert Uniform(many, 7).corrupt(torch.arange(5), 1.0, Sampler(0)).shape == (5,)
-
-
-@pytest.mark.parametrize("t", [-0.1, 1.1, float("nan")])
-def test_a_time_outside_zero_and_one_is_refused(t: float) -> None:
-    for kernel in kernels():
-        with pytest.raises(ValueError, match=r"\[0, 1\]"):
-            kernel.cumulative(t)

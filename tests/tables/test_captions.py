@@ -61,7 +61,6 @@ def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sessions", "said"),
     [
-        ([[("n1", "H100")]], "1 worker on 1 host."),
         ([[("n1", "H100"), ("n1", "H100"), ("n2", "H100")]], "3 workers on 2 hosts."),
         ([[("n1", "H100")], [("n1", "H100"), ("n2", "H100")]], "1 or 2 workers on 2 hosts."),
         ([[("n1", "H100"), ("n2", "A100"), ("n2", "A100")]], "3 workers (2 A100, 1 H100) on 2 hosts."),
@@ -129,8 +128,6 @@ def test_captions_say_whose_decoding_does_not_end_at_eos(tmp_path: Path, with_it
     ("data", "says"),
     [
         ("generated", "4 problems per suite, generated in the suites' formats."),
-        ("generated-dev", "4 dev problems per suite, generated in the suites' formats."),
-        ("generated:7", "4 problems per suite, generated in the suites' formats, drawn with seed 7."),
         ("generated-dev:7", "4 dev problems per suite, generated in the suites' formats, drawn with seed 7."),
         ({"gsm8k": "sha256"}, "4 problems per suite."),
     ],
@@ -197,7 +194,6 @@ ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
         (BLOCKS, BLOCKS | {"block_length": 32, "published": SOURCE}, f"blocks of 32, LLaDA's {AS_PUBLISHED}"),
         (BLOCKS, {"gen_length": 256, "block_length": 256}, "full sequence, LLaDA's blocks of 8"),
         (BLOCKS | {"options": ENDS}, BLOCKS, "without logits_eos_inf, without stop_at_eos"),
-        (BLOCKS, BLOCKS | {"options": ENDS}, "with logits_eos_inf, with stop_at_eos"),
     ],
 )
 def test_settings_not_lladas_are_noted(tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str) -> None:
@@ -242,12 +238,6 @@ def test_drift_is_of_medians_of_last_third_over_first(tmp_path: Path, paces: lis
     assert drift(timed_run(tmp_path, paces)) == (None if moved is None else (pytest.approx(moved), "gsm8k"))
 
 
-def test_drift_goes_by_the_order_of_the_lines_and_not_of_the_items(tmp_path: Path) -> None:
-    run = timed_run(tmp_path, [1.0] * 6 + [1.5] * 3)
-    turned = Run(run.folder, run.meta, run.items[::-1], run.windows)
-    assert drift(run) == (pytest.approx(0.5), "gsm8k") and drift(turned) == (pytest.approx(-1 / 3), "gsm8k")
-
-
 def test_the_drift_of_a_run_is_that_of_the_suite_that_moved_farthest(tmp_path: Path) -> None:
     items = []
     for suite, end in (("gsm8k", 1.2), ("math", 0.7)):
@@ -263,12 +253,8 @@ def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
     ("sessions", "says"),
     [
         ([], []),
-        ([{"start": receipt(), "end": receipt()}], []),
         ([{"start": receipt(BUSY), "end": receipt(100.0)}], []),  # the end is the run's own work
         ([{"start": receipt(BUSY + 1), "end": None}], ["The machine was 26% busy before the start."]),
-        ([{"start": receipt(None), "end": {"gpu": {"unknown": "NVML: no"}}}], []),  # type: ignore[arg-type]
-        ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
-        ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
         ([{"start": receipt(), "end": receipt()}] * 2, ["The run had 2 sessions."]),
         ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sessions, 2 of them without an end."]),

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_lines import refused
 from matplotlib.colors import to_rgb
 from run_records import drafted_window as window
 from run_records import item, lines_of, save
@@ -183,11 +182,6 @@ def test_the_command_writes_what_it_can_the_same_twice(tmp_path: Path, capsys: p
     said = capsys.readouterr().out
     assert "acceptance: skipped, no method" in said and "window-size: skipped, it takes two" in said
     assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"tradeoff"}
-
-
-@pytest.mark.parametrize("line", [[], ["--curves", "a=b"], ["--out", "x", "--curves", "loss.csv"]])
-def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    refused(cli.main, line, capsys)
 
 
 # Colors: seen on paper and on a dark page, and told apart by every eye

@@ -8,24 +8,20 @@ import msgspec
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from run_records import item, lines_of, save, save_presets
+from run_records import item, lines_of, save
 from scipy import stats
 
 from harness.errors import UserError
 from harness.measures.parallelism import series_of
 from harness.measures.seconds import read_measured
-from harness.methods.presets import PRESETS
 from harness.records.store import Run
 from harness.runs.selection import methods_named
 from tables.charts import (
     WHOLE,
-    Skipped,
     by_option,
     draw_anchor,
-    draw_tradeoff,
-    new_figure,
 )
-from tables.fronts import draw_front, draw_parallelism, front_of, name_points
+from tables.fronts import draw_front, draw_parallelism, front_of
 
 
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
@@ -92,15 +88,6 @@ def test_a_method_that_only_the_timed_part_has_is_no_point_of_a_front(tmp_path: 
     figure, left_out = draw_front(read_measured(tmp_path))
     assert left_out == ["without LLaDA: its accuracy is of fewer problems"]
     assert [drawn.get_label() for drawn in figure.axes[0].containers] == ["Threshold"]
-
-
-def test_what_shows_nothing_is_no_figure(tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match="too many to distinguish"):
-        draw_tradeoff(save_presets(tmp_path / "many", *list(PRESETS)[:21]))
-    with pytest.raises(Skipped, match="no decoder but LLaDA has two settings"):
-        draw_front(run_with(tmp_path / "front", "llada,llada/2,ssd,threshold"), "math")
-    with pytest.raises(Skipped, match="two anchors"):
-        draw_anchor(run_with(tmp_path / "anchor", "llada,fef-two-stream"))
 
 
 def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: Path) -> None:
@@ -185,15 +172,3 @@ def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) ->
     lengths = {name: len(line.get_xdata()) for name, line in points.items()}
     assert lengths == {"Entropy, tuned": 3, "FeF-DLLM, tuned": 2, "LLaDA": 1}
     assert points["Entropy, tuned"].get_linestyle() == "None"
-
-
-def test_names_stand_at_points_where_all_find_room() -> None:
-    """Three at one point do, sixty do not: then none is written."""
-    for count, room in ((3, True), (60, False)):
-        figure, axes = new_figure(2.9)
-        points = {f"decoder number {number}": (1.0, 1.0) for number in range(count)}
-        axes.plot([0, 2], [0, 2])
-        assert name_points(figure, axes, points, [(1.0, 1.0)]) is room
-        boxes = [text.get_window_extent() for text in axes.texts]
-        assert len(boxes) == (count if room else 0)
-        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

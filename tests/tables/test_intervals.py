@@ -84,17 +84,6 @@ def test_the_mean_has_intervals_and_no_p_value(tmp_path: Path) -> None:
     assert rows[6][8] == f"{low:.2f}-{high:.2f}" and rows[7][7:] == ["", "", ""]
 
 
-def test_what_has_no_number_has_no_interval(tmp_path: Path) -> None:
-    unscored = [row | {"correct": None} for row in noisy_items()]
-    rows = cells_of(render(save(tmp_path / "unscored", unscored, suites=SUITE), intervals=True)["main.md"])
-    assert rows[3][1] == rows[4][1] == "" and rows[3][2] != ""
-    alone = [row for row in noisy_items() if row["method"] != "llada"]
-    files = render(save(tmp_path / "alone", alone, suites=SUITE), intervals=True)
-    rows = cells_of(files["main.md"])
-    assert rows[1][1] != "" and rows[1][2:] == ["", ""] and rows[2][1:] == ["", "", ""]
-    assert "for 0 comparisons" in files["main.md"]
-
-
 def test_a_tiny_p_value_is_said_to_be_below_what_is_printed(tmp_path: Path) -> None:
     items = [item("llada", "gsm8k", n) for n in range(40)]
     items += [item("dcd", "gsm8k", n, correct=False) for n in range(40)]

@@ -12,7 +12,7 @@ from run_records import full_items, item, rows_of, save
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationMixin
 
 import harness
-from harness.measures.intervals import SUMMARY, WINDOWS, evaluated, paired, summarise, with_intervals
+from harness.measures.intervals import SUMMARY, paired, summarise, with_intervals
 from harness.measures.parallelism import LEDGER, area, aup, curves, token_ledger
 from harness.measures.table import measure
 from harness.records.store import Run
@@ -155,16 +155,6 @@ def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     pd.testing.assert_series_equal(both["seconds"], both["seconds_per_item"], check_names=False)
     of_fef = ours.set_index(["method", "suite"]).loc[("fef-2", "gsm8k")]
     assert of_fef[["label", "forwards"]].tolist() == ["FeF-DLLM (step=2)", 24.0]
-
-
-def test_a_run_without_llada_or_clocks_has_no_speedup(tmp_path: Path) -> None:
-    alone = summarise(save(tmp_path / "alone", [item("dcd", "gsm8k", 0)]))
-    assert alone["speedup"].isna().all() and alone["seconds"].tolist() == [2.0]
-    config = {"data": "generated", "methods": {"llada": {"label": "LLaDA"}}, "suites": {"gsm8k": {"title": "GSM8K"}}}
-    untimed = save(tmp_path / "untimed", [item("llada", "gsm8k", 0)], config={**config, "timed": False})
-    assert summarise(untimed)[["seconds", "speedup", "speedup_low", "speedup_high"]].isna().all(axis=None)
-    assert summarise(save(tmp_path / "empty", [])).empty
-    assert list(evaluated(untimed).windows) == WINDOWS
 
 
 def test_options_are_columns_and_means_are_of_methods_that_have_all_suites(tmp_path: Path) -> None:

@@ -31,12 +31,6 @@ def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Fwd."] and rows["Method"][-3] == "Mean Acc."
 
 
-def test_what_all_rows_have_is_nobodys_best(tmp_path: Path) -> None:
-    run = save(tmp_path, [row | {"correct": False} for row in full_items()])
-    rows = rows_of(render(run)["main.md"])
-    assert rows["LLaDA"][0] == rows["FeF-DLLM (step=2)"][0] == "0.00"
-
-
 def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None:
     costs = enumerate([(1.0, 10), (3.0, 30), (9, 9)])
     items = [item("llada", "gsm8k", n, seconds=s, forwards=f) for n, (s, f) in costs]
@@ -92,16 +86,6 @@ def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     passes = pd.DataFrame([ROW | {"item": number, "plain": 0.1 + number} for number in range(3)])
     turned = replace(run, items=run.items[::-1], windows=run.windows[::-1], passes=passes[::-1])
     assert render(replace(run, passes=passes), **EVERYTHING) == render(turned, **EVERYTHING)
-
-
-def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> None:
-    windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
-    run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
-    expected, named = render(run, **EVERYTHING), ["other", *run.config.methods, *PAPER_SUITES]
-    for kind in ("category", pd.CategoricalDtype(named), object):  # categoricals of their own, of all that is named
-        own = dict.fromkeys(("method", "suite"), kind)
-        recast = replace(run, items=run.items.astype(own), windows=run.windows.astype(own))
-        assert render(recast, **EVERYTHING) == expected, kind
 
 
 def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:

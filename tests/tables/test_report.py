@@ -12,7 +12,6 @@ from paths import ROOT
 from run_records import full_items, save
 from traced_run import traced_run
 
-from harness.errors import UserError
 from harness.measures.table import measure
 from harness.records.files import each_frame, replay
 from harness.records.schema import Setting
@@ -111,17 +110,6 @@ def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
     (tmp_path / "run" / "run.json").write_text(json.dumps(meta))
     book = open_book([read_run(tmp_path / "run")])
     assert overview(book).metrics == ("Acc.", "Fwd.")
-
-
-def test_a_report_replaces_a_report_and_nothing_else(made: Path, tmp_path: Path) -> None:
-    (made / "data" / "text" / "9-9.js").touch()
-    report.main([str(made.parent)])
-    assert not (made / "data" / "text" / "9-9.js").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(UserError, match="holds no report; choose another folder with --out"):
-        report.main([str(made.parent), "--out", str(tmp_path / "mine")])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "run"]
 
 
 def test_all_that_comes_from_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:

@@ -22,53 +22,6 @@ RIGHT_OF_LLADA = [number % 3 != 1 for number in range(ITEMS)]
 RIGHT_OF_FEF = [number % 4 != 1 for number in range(ITEMS)]
 FLIPS = sum(a != b for a, b in zip(RIGHT_OF_LLADA, RIGHT_OF_FEF, strict=True))
 ITEM = "#/item?suite=0&item=1&series=0%2C1"
-HOSTILE = {
-    0: "<script>window.hacked = 1</script>",
-    1: '<img src=x onerror="window.hacked = 1"><svg onload="window.hacked = 1"></svg>',
-    2: "x" * 100_000,
-    3: "\u202egnp.exe\u2066\u200f left \u05d0",
-    4: "half \ud83d of a pair",
-    5: "</script><script>window.hacked = 1</script>{{ 7 * 7 }}\u2028__proto__",
-}
-# The least contrast of all texts with what is behind them, by WCAG 2, and the text that has it.
-CONTRAST = """() => {
-  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
-  const parsed = (color) => {
-    const [r, g, b, a = 1] = numbers(color);
-    return color.startsWith('color(srgb') ? [255 * r, 255 * g, 255 * b, a] : [r, g, b, a];
-  };
-  const luminance = (color) => {
-    const [r, g, b] = color.slice(0, 3).map((value) => value / 255)
-      .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (element) => {
-    for (let each = element; each; each = each.parentElement) {
-      const color = parsed(getComputedStyle(each).backgroundColor);
-      if (color[3] > 0) return color;
-    }
-    return [255, 255, 255, 1];
-  };
-  let least = [99, ''];
-  for (const element of document.querySelectorAll('main *, header *')) {
-    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    if (!own || !element.checkVisibility() || element.closest('.plot') || element.tagName === 'OPTION') continue;
-    const pair = [luminance(parsed(getComputedStyle(element).color)), luminance(behind(element))].sort((a, b) => b - a);
-    const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
-    if (contrast < least[0]) least = [contrast, `${element.className}: ${element.textContent.slice(0, 40)}`];
-  }
-  return least;
-}"""
-
-
-FIGURES = ("front", "acceptance")
-# Pixels from above: end of the ticks' numbers, begin and end of the axis title and of the legend, end of the figure.
-EDGES = """(name) => {
-  const plot = document.querySelector(`#plot-${name}`);
-  const [title, legend] = [".xtitle", ".legend"].map((each) => plot.querySelector(each).getBoundingClientRect());
-  const ticks = Math.max(...[...plot.querySelectorAll(".xtick")].map((each) => each.getBoundingClientRect().bottom));
-  return [ticks, title.top, title.bottom, legend.top, legend.bottom, plot.getBoundingClientRect().bottom];
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -236,17 +189,3 @@ def test_two_runs_are_compared(browser: Any, tmp_path: Path) -> None:
         opened.go("#/compare?a=0&b=3&what=")
         assert opened.page.locator("#pairs tbody tr").count() == 6
         assert opened.complaints == []
-
-
-def test_the_first_tab_skips_to_the_page_what_is_clicked_can_be_reached_and_the_theme_stays(opened: Visit) -> None:
-    opened.page.keyboard.press("Tab")
-    assert opened.page.evaluate("document.activeElement.className") == "skip"
-    opened.page.keyboard.press("Enter")
-    assert opened.page.evaluate("document.activeElement.id") == "main"
-    mute = "elements => elements.filter(e => !(e.textContent.trim() || e.getAttribute('aria-label'))).length"
-    assert opened.page.locator("button, a[href]").evaluate_all(mute) == 0
-    theme = "document.documentElement.dataset.theme"
-    before = opened.page.evaluate(theme)
-    opened.page.locator("#theme").click()
-    opened.go("#/items")
-    assert opened.page.evaluate(theme) != before

@@ -64,12 +64,6 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
 
 
 # --gpu
-def test_without_a_gpu_the_way_to_try_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"torch sees no GPU; to try this without one, .*--device cpu"):
-        main(["--gpu"])
-
-
 def test_a_part_that_fails_is_named_and_others_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken(options: bench.BenchOptions) -> bench.Tables:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -125,9 +119,3 @@ def test_responses_that_are_not_the_golden_ones_are_counted_apart_and_named(four
     counts = {"equal": 2, "other costs": 1, "other tokens": 1}
     assert tables["parity"].to_dict("records") == [{"method": METHOD, "responses": 4, **counts}]
     assert notes == [f"other tokens: {METHOD} {items.loc[1, 'suite']} 0"] and tables["suites"]["ms"].gt(0).all()
-
-
-def test_a_record_with_other_problems_is_refused(four: Run) -> None:
-    changed = Run(four.folder, four.meta, four.items.assign(prompt_hash="other"), pd.DataFrame())
-    with pytest.raises(UserError, match="has another prompt of gsm8k, item 0"):
-        bench_responses(changed, "cpu", 1)

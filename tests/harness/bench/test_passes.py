@@ -1,7 +1,5 @@
 """SequencePasses and shapes: what is counted is right; what is timed is printed, never asserted."""
 
-from typing import Any
-
 import pytest
 import torch
 from fakes import tiny_llada
@@ -37,25 +35,6 @@ def test_costs_are_measured_for_rows_lengths_and_windows_that_fit() -> None:
     assert tables["passes"].set_index("pass").loc["plain forward", "plain forwards"] == 1
     measured = [tables[name] for name in ("rows", "lengths", "two-stream")]  # the others are fitted or extrapolated
     assert all((table.select_dtypes("number") > 0).all(axis=None) for table in measured)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "response", "rows", "message"),
-    [(8, 4, (1, 2), "from 16 to 64"), (40, 40, (1, 2), "from 16 to 64"), (8, 16, (2, 2), "different")],
-)
-def test_sizes_that_cannot_be_measured_are_refused(prompt: int, response: int, rows: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        bench_costs(tiny_llada(), prompt, response, 1, rows)
-
-
-def test_too_little_memory_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError
-
-    backbone = tiny_llada()
-    monkeypatch.setattr(backbone, "logits", full)
-    with pytest.raises(UserError, match="fewer --rows"):
-        bench_costs(backbone, 8, 16, 1, (1, 2))
 
 
 def parameters(hidden: int, layers: int, mlp: int, vocabulary: int) -> int:

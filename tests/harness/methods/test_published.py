@@ -58,10 +58,6 @@ def test_what_a_preset_or_the_command_line_sets_goes_before_them(data: Path) -> 
     assert own == {"gen_length": 64, "block_length": 32, "options": {"tau": 0.8}}  # and no source
 
 
-def test_blocks_are_not_longer_than_responses(data: Path) -> None:
-    assert settings(data, "--methods", "threshold", "--gen-length", "16")["threshold"]["gsm8k"]["block_length"] == 16
-
-
 def test_they_do_not_hold_for_generated_problems() -> None:
     own = settings("generated", "--methods", "threshold")["threshold"]["gsm8k"]
     assert own == {"gen_length": 48, "block_length": 48, "options": {}}
@@ -72,12 +68,6 @@ def test_they_do_not_hold_for_generated_problems() -> None:
 )
 def test_the_family_is_that_of_the_config_or_of_the_name(model: str, family: str) -> None:
     assert family_of(model) == family
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": 5}'])
-def test_a_damaged_config_is_left_to_the_loader(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config.json").write_text(text)
-    assert family_of(str(tmp_path)) in ("", "5")
 
 
 # Those of a model

@@ -41,11 +41,6 @@ def write(folder: Path, items: Rows, windows: Rows) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_records_that_agree_are_read(tmp_path: Path) -> None:
-    write(tmp_path, *records())
-    assert len(read_run(tmp_path).windows) == 6
-
-
 def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]:
     """What refuses the records, and what is done to them before."""
     return {
@@ -84,17 +79,6 @@ def test_what_people_do_to_records_is_read(tmp_path: Path, capsys: pytest.Captur
     assert len(run.items) == 5 and run.windows.empty
     assert run.config.methods["llada"].label == "LLaDA, mine"
     assert "the configuration was edited since the run" in capsys.readouterr().err
-
-
-def test_passes_that_are_there_twice_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, *records())
-    passes = {"drafts": 2, "plain": 0.1, "draft": 0.1, "verification": 0.1}
-    line = json.dumps({"method": "fef-2", "suite": "gsm8k", "item": 0, **passes}) + "\n"
-    (tmp_path / "passes.jsonl").write_text(line)
-    assert len(read_run(tmp_path).passes) == 1
-    (tmp_path / "passes.jsonl").write_text(line * 2)
-    with pytest.raises(UserError, match=r"passes\.jsonl: fef-2 gsm8k 0 is there twice"):
-        read_run(tmp_path)
 
 
 def test_windows_of_an_item_in_flight_are_left_out(tmp_path: Path) -> None:

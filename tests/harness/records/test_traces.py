@@ -9,8 +9,8 @@ import pytest
 
 from harness.errors import UserError
 from harness.records.files import TRACES, TraceRecord, each_frame, frame_of, packed_columns, replay
-from harness.records.schema import SCHEMA, RunConfig
-from harness.records.store import Recorder, config_hash
+from harness.records.schema import SCHEMA
+from harness.records.store import Recorder
 from model_wrappers.trace import EventLog, Window
 
 KEY = {"method": "fef-2", "suite": "gsm8k"}
@@ -71,17 +71,6 @@ def test_a_trace_without_its_item_goes(folder: Path) -> None:
     assert numbers(folder) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("frame", [0, 1])
-def test_traces_behind_a_damaged_length_are_not_deleted(folder: Path, frame: int) -> None:
-    path = folder / TRACES
-    content = bytearray(path.read_bytes())
-    content[frame * len(frame_of(trace(0))) + 3] = 1
-    path.write_bytes(content)
-    recorder = Recorder(folder)
-    recorder.score({("fef-2", "gsm8k", 0): True})
-    assert path.read_bytes() == content
-
-
 def test_a_damaged_frame_is_named(folder: Path) -> None:
     path = folder / TRACES
     content = bytearray(path.read_bytes())
@@ -93,8 +82,3 @@ def test_a_damaged_frame_is_named(folder: Path) -> None:
 
 def test_the_texts_of_tokens_that_are_recorded_are_known_again(folder: Path) -> None:
     assert Recorder(folder).pieces == {"m": {5, 9}}
-
-
-def test_a_configuration_without_traces_is_what_it_was() -> None:
-    assert "traced" not in RunConfig().to_json() and RunConfig(traced=True).to_json()["traced"] is True
-    assert config_hash(RunConfig()) != config_hash(RunConfig(traced=True))

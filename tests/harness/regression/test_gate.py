@@ -1,6 +1,5 @@
 """The regression gate catches what was planted, names it, and lets an unchanged run pass."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,6 @@ def test_a_changed_token_is_caught_and_named(tmp_path: Path, golden: Path, capsy
     assert verdict(run_of(tmp_path / "run", items_of(tokens_hash="other")), golden) == 1
     rows = [*map(str.split, capsys.readouterr().out.splitlines())]
     assert ["fef-2", "math", "tokens_hash", "math7", "other", "7"] in rows
-
-
-CHANGES: list[dict[str, Any]] = [
-    *({"forwards": cost} for cost in (47, 49)),
-    *({"rows": 61}, {"token_forwards": 99}, {"text": "said so"}, {"gold": "8"}, {"prompt_hash": "q"}, {"seed": 5}),
-    *({"prompt_tokens": 9}, {"content_tokens": 9, "eos_tokens": 39}, {"eos_tokens": 9, "post_stop_tokens": 19}),
-    *({"correct": False}, {"correct": None}, {"proposed": 4, "accepted": 3, "rejected": 1}),
-]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_one_change_of_one_item_is_caught(tmp_path: Path, golden: Path, change: dict[str, Any]) -> None:
-    assert verdict(run_of(tmp_path / "run", items_of(**change)), golden) == 1
 
 
 def test_a_measure_or_an_item_that_one_side_lacks_is_caught(tmp_path: Path, golden: Path) -> None:
@@ -97,25 +83,3 @@ def test_other_settings_are_refused(tmp_path: Path, golden: Path, change: dict[s
     rows = [row for row in items_of() if row["method"] in methods and row["item"] < limit]
     with pytest.raises(UserError, match="differ in settings"):
         verdict(run_of(tmp_path / "run", rows, **change), golden)
-
-
-def test_other_weights_are_named(tmp_path: Path, golden: Path) -> None:
-    run = run_of(tmp_path / "run", items_of())
-    meta = json.loads((run.folder / "run.json").read_text())
-    meta["weights"]["nano"]["sha256"] = {"model.safetensors": "f"}
-    (run.folder / "run.json").write_text(json.dumps(meta))
-    with pytest.raises(UserError, match=r"differ in settings: weights\.nano"):
-        verdict(run, golden)
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ([], "nothing to compare"),
-        (["--against-rev", "no-such-rev"], r"git rev-parse .*no-such-rev"),
-        (["--against-rev", "HEAD", "--tolerance=nan"], "--tolerance"),
-    ],
-)
-def test_what_cannot_be_compared_with_is_refused(golden: Path, line: list[str], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        main([str(golden), *line])

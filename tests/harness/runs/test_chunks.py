@@ -58,10 +58,6 @@ def test_with_several_workers_the_last_chunks_are_small() -> None:
     assert sizes[0] == 5 and sizes[-4:] == [1, 1, 1, 1] and sizes == sorted(sizes, reverse=True)
 
 
-def test_one_worker_has_chunks_of_one_size() -> None:
-    assert [len(chunk.responses) // 2 for chunk in all_of(queue_of({"gsm8k": 11}, size=5)[0])] == [5, 5, 1]
-
-
 def test_what_is_recorded_is_not_handed_out() -> None:
     done = {("llada", "gsm8k", 0), ("fef-2", "gsm8k", 0), ("llada", "gsm8k", 1)}
     (chunk,) = all_of(queue_of({"gsm8k": 2}, done=done)[0])
@@ -78,15 +74,6 @@ def test_what_a_dead_worker_did_not_finish_comes_back_the_item_in_flight_last() 
     assert rest[0].pending == {"fef-2": [0, 1]}
     assert rest[-1].pending == {"llada": [1]}
     assert len(rest) == 3
-
-
-def test_a_worker_that_died_with_all_recorded_gives_nothing_back() -> None:
-    queue, recorded = queue_of({"gsm8k": 2})
-    chunk = queue.take()
-    assert chunk is not None
-    record(recorded, chunk)
-    queue.give_back(chunk, "killed")
-    assert queue.empty and not queue.left_out
 
 
 def test_a_response_that_ends_every_worker_is_left_out_and_all_else_is_decoded() -> None:

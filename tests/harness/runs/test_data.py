@@ -1,7 +1,6 @@
 """Data files that would make nonsense prompts or judgements are refused before anything is decoded."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,13 +66,6 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, say
         prepared(tmp_path, "gsm8k", content)
 
 
-@pytest.mark.parametrize("broken", [{"prompt": None}, {"prompt": 5}, {"task_id": None}])
-def test_code_without_its_prompt_is_refused(tmp_path: Path, broken: Row) -> None:
-    row = {"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "", "canonical_solution": ""}
-    with pytest.raises(UserError, match=next(iter(broken))):
-        prepared(tmp_path, "humaneval", lines(row | broken))
-
-
 @pytest.mark.parametrize(
     ("template", "says"),
     [
@@ -131,14 +123,6 @@ def test_an_autoregressive_model_has_its_own_prompts_where_it_encodes_them_other
     assert prompts_of(job)[1].prompt_hash == hash_of(job.prompt("llada", 1))
 
 
-def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATASET_SOURCE", "ModelScope")
-    write_suites(tmp_path, "test", 2, ["gsm8k"])
-    gsm8k = SUITES["gsm8k"]
-    assert len(load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)[0]) == 2
-    assert os.environ["DATASET_SOURCE"] == "ModelScope"
-
-
 def test_a_configuration_that_asks_another_model_to_judge_is_refused(tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 2, ["gsm8k"])
     gsm8k = SUITES["gsm8k"]
@@ -146,35 +130,6 @@ def test_a_configuration_that_asks_another_model_to_judge_is_refused(tmp_path: P
     judged = {**config["eval_cfg"], "evaluator": {"type": "AccEvaluator", "llm_evaluator": {"judge_cfg": {}}}}
     with pytest.raises(UserError, match="suite gsm8k asks another model to judge"):
         load_problems(gsm8k, [{**config, "eval_cfg": judged}], 2)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ("", "\n", "line 3: Expecting value$"),
-        ("\ufeff", "", "line 1: Unexpected UTF-8 BOM"),
-    ],
-)
-def test_a_line_that_is_not_json_is_named(before: str, after: str, says: str, tmp_path: Path) -> None:
-    write_suites(tmp_path, "test", 2, ["gsm8k"])
-    gsm8k = SUITES["gsm8k"]
-    file = next(tmp_path.rglob("test.jsonl"))
-    file.write_text(f"{before}{file.read_text()}{after}")
-    with pytest.raises(UserError, match=rf"is malformed: .*test\.jsonl, {says}"):
-        load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)
-
-
-def test_a_module_that_a_loader_lacks_is_not_called_a_malformed_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(config: object) -> None:
-        raise ModuleNotFoundError("No module named 'modelscope'")
-
-    write_suites(tmp_path, "test", 2, ["gsm8k"])
-    gsm8k = SUITES["gsm8k"]
-    monkeypatch.setattr("harness.runs.problems.build_dataset_from_cfg", fails)
-    with pytest.raises(UserError, match=r"^OpenCompass's loader of gsm8k cannot be used: .*modelscope"):
-        load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)
 
 
 def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

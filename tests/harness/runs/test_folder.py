@@ -17,7 +17,7 @@ from msgspec import convert
 from harness.errors import UserError, one_line_errors
 from harness.records import environment as receipts
 from harness.records.schema import SCHEMA, RunConfig
-from harness.records.store import Recorder, read_lines, read_meta, read_run, write_meta
+from harness.records.store import Recorder, read_lines, read_meta, read_run
 from harness.runs.folder import claim_folder, exclusive, remove_records, session
 
 CONFIG: dict[str, Any] = {"models": {"base": {"gsm8k": "nano"}}, "methods": {"fef-2": {}}, "suites": {"gsm8k": {}}}
@@ -155,20 +155,6 @@ def test_a_busy_machine_is_named_where_seconds_count(
         pass
     said = capsys.readouterr().err
     assert said.count("\n") == said.count("warning: other programs use 70% of the processor") == warnings
-
-
-def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
-    start(tmp_path)
-    before = json.loads((tmp_path / "run.json").read_text())
-    write_meta(tmp_path, {"scoring": {"sandbox": "bubblewrap"}})
-    assert json.loads((tmp_path / "run.json").read_text()) == before | {"scoring": {"sandbox": "bubblewrap"}}
-
-
-def test_a_run_json_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"mine": 1}')
-    with pytest.raises(UserError, match=r"run\.json is damaged"):
-        claim_folder(tmp_path, convert(CONFIG, RunConfig), resume=False, overwrite=True)
-    assert (tmp_path / "run.json").read_text() == '{"mine": 1}'
 
 
 def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: Path) -> None:

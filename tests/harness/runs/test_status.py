@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -46,26 +45,6 @@ def test_a_folder_that_may_only_be_read_has_a_status(run: Path, monkeypatch: pyt
     (run / LOCK).touch()
     monkeypatch.setattr("harness.runs.record.FileLock", fails)
     assert describe_status(run).splitlines()[1] == "GSM8K: 2 of 12 responses"
-
-
-def test_a_response_that_is_recorded_twice_counts_once(run: Path) -> None:
-    items = run / "items.jsonl"
-    items.write_text(items.read_text() + items.read_text())
-    assert describe_status(run).splitlines()[1] == "GSM8K: 2 of 12 responses"
-
-
-def test_responses_that_are_not_the_runs_do_not_count(run: Path) -> None:
-    others = [item("mine", "gsm8k", 0), item("llada", "gsm8k", 9), item("llada", "math", 0)]
-    with (run / "items.jsonl").open("a") as file:
-        file.writelines(json.dumps(each) + "\n" for each in others)
-    assert describe_status(run).splitlines()[1] == "GSM8K: 2 of 12 responses"
-
-
-@pytest.mark.parametrize("files", [{}, {"gsm8k": {}}, {"gsm8k": {"items": "4"}}, {"gsm8k": {"items": None}}])
-def test_a_run_that_does_not_say_how_many_items_it_has_is_not_finished(tmp_path: Path, files: dict[str, Any]) -> None:
-    save(tmp_path, [item("llada", "gsm8k", 0)], suites={"gsm8k": "GSM8K"}, data={"files": files})
-    state, *lines = describe_status(tmp_path).splitlines()
-    assert state.startswith("stopped") and lines == ["GSM8K: 1 of ? responses"]
 
 
 def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

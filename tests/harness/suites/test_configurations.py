@@ -1,11 +1,9 @@
 """OpenCompass's own configurations: the prompts they send, what is refused, evaluators that judge in their own way."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from verdicts_only import evaluate
 
@@ -121,9 +119,3 @@ def test_what_a_configuration_makes_of_base_models_is_said(suite: str, says: str
     assert suite_named(suite).misjudged("plain").startswith(says)
     assert bool(says) == bool(suite_named(suite).misjudged("plain"))
     assert suite_named(suite).misjudged(None) == ""
-
-
-def test_a_number_of_numpys_is_a_verdict_that_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "_evaluated", lambda *_: {"score": np.float64(100)})
-    part: Any = [None]
-    assert json.dumps(verdicts.judged([part], [0], ["any"], None)) == '[[true, ""]]'

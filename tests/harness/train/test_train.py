@@ -199,14 +199,6 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, opti
     assert not (tmp_path / "out").exists()
 
 
-def test_a_training_that_diverged_in_its_last_step_is_no_model(tmp_path: Path, official_with_tokenizer: Path) -> None:
-    path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on"} for i in range(8)))
-    command = ["--objective", "llada", "--init", str(official_with_tokenizer), "--data", str(path)]
-    with pytest.raises(UserError, match=r"diverged: .* not finite; lower --lr"):
-        main([*command, "--out", str(tmp_path / "out"), "--lr", "1e300", "--steps", "1"])
-    assert not list((tmp_path / "out").glob("*.safetensors"))
-
-
 @pytest.mark.slow
 def test_two_processes_train_as_one_that_accumulates_more(tmp_path: Path, official_with_tokenizer: Path) -> None:
     """Whatever the numbers of positions in their examples are: each process has as many pieces as the other."""

@@ -103,13 +103,6 @@ RESPONSE = 21  # tokens, with the EOS that a batch adds
 EXAMPLES: list[EncodedExample] = [{"index": i, "prompt": [1, 2], "response": list(range(10, 30))} for i in range(600)]
 
 
-def test_a_batch_is_a_function_of_its_indices() -> None:
-    first, again = (TwoStreamBatches(CorruptedBatches(9, MASK, seed=3))(EXAMPLES[8:12]) for _ in range(2))
-    other = TwoStreamBatches(CorruptedBatches(9, MASK, seed=4))(EXAMPLES[8:12])
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["inputs"][:, :23], other["inputs"][:, :23])
-
-
 def test_the_segment_is_the_corrupted_positions_from_the_anchor_on() -> None:
     corrupted_BL = segment_of(SEGMENTS[0], SEGMENTS[0], SEGMENTS[0], SEGMENTS[1])
     even = 1 - FIRST_ANCHOR

@@ -65,11 +65,6 @@ def test_ledger_counts_calls_rows_and_tokens(tiny: Backbone) -> None:
     assert (ledger.calls, ledger.rows, ledger.tokens) == (3, 5, 30)
 
 
-def test_ledger_passes_places_and_causal_bias_on(tiny: Backbone) -> None:
-    passed = Ledger(tiny).logits(IDS_BL, positions=EACH_ROW_OWN_B2, causal=True)
-    assert torch.equal(passed, tiny.logits(IDS_BL, positions=EACH_ROW_OWN_B2, causal=True))
-
-
 def test_a_row_has_the_same_logits_alone_and_in_a_batch(tiny: Backbone) -> None:
     alone_BLV = torch.cat([tiny.logits(row[None]) for row in IDS_BL])
     torch.testing.assert_close(tiny.logits(IDS_BL), alone_BLV, rtol=1e-5, atol=1e-5)

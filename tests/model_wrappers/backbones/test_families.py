@@ -147,32 +147,6 @@ def test_a_checkpoint_loads_with_the_same_logits_and_its_own_ids(name: str, tmp_
     assert torch.equal(backbone.logits(IDS_1L), made.logits(IDS_1L))
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_the_embedding_of_a_padding_token_is_an_ordinary_one(name: str, tmp_path: Path) -> None:
-    backbone = load_backbone(checkpoint(name, tmp_path, pad_token_id=38))
-    assert backbone.model.get_input_embeddings().padding_idx is None
-
-
-def test_code_and_settings_of_generation_in_a_folder_are_left_alone(tmp_path: Path) -> None:
-    """As the published folder of Dream has them."""
-    names = {"AutoConfig": "configuration_dream.DreamConfig", "AutoModel": "modeling_dream.DreamModel"}
-    folder = checkpoint("Dream", tmp_path, auto_map=names, torch_dtype="bfloat16", max_window_layers=2)
-    for file in ("configuration_dream.py", "modeling_dream.py", "generation_utils.py"):
-        (folder / file).write_text("raise SystemExit('this code was run')")
-    generation = {"_from_model_config": True, "alg": "origin", "alg_temp": None, "eps": 0.001, "mask_token_id": None}
-    generation |= {"eos_token_id": 38, "output_history": False, "steps": 512, "temperature": 0.0, "top_k": None}
-    (folder / "generation_config.json").write_text(json.dumps(generation))
-    backbone = load_backbone(folder)
-    assert (backbone.dtype, backbone.eos_id) == (torch.float32, 38)
-    assert torch.equal(backbone.logits(IDS_1L), tiny("Dream").logits(IDS_1L))
-
-
-@pytest.mark.parametrize(("model_type", "name"), [("lladamoe", "llada_moe"), ("andi-qwen3", "a2d-qwen3")])
-def test_other_names_of_a_model_type_are_known(model_type: str, name: str, tmp_path: Path) -> None:
-    folder = checkpoint(name, tmp_path, model_type=model_type, architectures=None)
-    assert load_backbone(folder).family.model_type == name
-
-
 def test_a_vocabulary_head_may_be_the_embedding(tmp_path: Path) -> None:
     backbone = load_backbone(checkpoint("a2d-qwen3", tmp_path, tie_word_embeddings=True))
     assert backbone.model.lm_head.weight is backbone.model.model.embed_tokens.weight

@@ -148,12 +148,6 @@ def test_capturing_warms_up_and_replays_into_the_same_memory(monkeypatch: pytest
     assert replay() is replay() is outputs[-1] and replayed.call_count == 2
 
 
-def test_several_rows_run_as_they_are(nano: Backbone) -> None:
-    own, forward = graphed(nano)
-    ids_2L = torch.arange(24).view(2, 12)
-    assert torch.equal(own.logits(ids_2L), nano.logits(ids_2L)) and forward.count == 0
-
-
 def test_what_another_sequence_left_in_a_buffer_is_not_seen(nano: Backbone) -> None:
     own, forward = graphed(nano)
     whole_N, first = torch.arange(20), ids(20)
@@ -193,16 +187,6 @@ def test_the_graph_unused_for_the_longest_time_is_dropped(nano: Backbone, monkey
 def test_without_a_gpu_they_are_refused_before_anything_is_loaded() -> None:
     with pytest.raises(ValueError, match=r"^device cpu has no CUDA graphs: leave them out, or run on a GPU$"):
         load_backbone("no such model", cuda_graphs=True)
-
-
-@pytest.mark.parametrize("name", ["llada_moe", "llada"])
-def test_a_model_with_other_layers_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = random_model(name)
-    if name == "llada":
-        model.model.layers[0].mlp.__class__ = type("Changed", (type(model.model.layers[0].mlp),), {})
-    monkeypatch.setattr(Backbone, "device", torch.device("cuda"))
-    with pytest.raises(ValueError, match="CUDA graphs need a model of known, dense layers, and own has others"):
-        Backbone(tiny(name).family, model, None, "own", cuda_graphs=True)
 
 
 def test_a_changed_model_runs_without_graphs_and_other_parameters_have_new_ones() -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from fakes import WHOLE
 from safetensors.torch import save_file
 
 from model_wrappers import METHODS, Backbone, decode, load_backbone
-from model_wrappers.backbones.protocol import Ledger
 
 CODE = """
 import torch
@@ -95,20 +93,6 @@ def test_decoders_that_need_logits_alone_decode_with_it(remote: Backbone, method
 def test_the_others_are_refused(remote: Backbone, method: str) -> None:
     with pytest.raises(ValueError, match="attention"):
         decode(remote, torch.tensor([1, 2]), method, gen_length=4)
-
-
-@pytest.mark.parametrize("options", [{"method": "fef", "verify": "two-stream"}, {"method": "llada", "cache": "dual"}])
-def test_so_is_what_needs_cached_keys(remote: Backbone, options: dict[str, Any]) -> None:
-    assert not Ledger(remote).can_extend
-    with pytest.raises(ValueError, match="extend"):
-        decode(remote, torch.tensor([1, 2]), gen_length=4, **options)
-
-
-def test_a_model_without_logits_is_refused_in_one_line(folder: Path) -> None:
-    code = CODE.replace("MaskedLMOutput(logits=", "MaskedLMOutput(hidden_states=")
-    (folder / "modeling_parrot.py").write_text(code)
-    with pytest.raises(ValueError, match="gives no logits"):
-        load_backbone(folder, trust_remote_code=True).logits(IDS_1L)
 
 
 def test_a_missing_tensor_is_named(folder: Path) -> None:

@@ -75,8 +75,3 @@ def test_other_decoders_are_refused(method: str) -> None:
 def test_it_decodes_no_diffusion_model(name: str) -> None:
     with pytest.raises(ValueError, match="ar decodes autoregressive models, and this is a diffusion model"):
         decode(tiny(name), PROMPT, "ar", gen_length=LENGTH)
-
-
-def test_sliding_windows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="layers of sliding windows"):
-        tiny("qwen2", use_sliding_window=True, max_window_layers=0, sliding_window=4)
