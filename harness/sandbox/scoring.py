@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.plugins import restore
-from harness.records.files import files_hash, with_helpers
+from harness.records.files import code_hash, files_hash
 from harness.records.store import Recorder, read_meta, write_meta
 from harness.sandbox.program import Sandbox, choose
 from harness.suites.questions import Questions
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, int]  # method, suite, item
 Group = tuple[str, int]  # method, draw
+Verdict = tuple[bool, str]  # whether a response is right, and what the evaluator says of it
 HOW = {
     "landlock": "every model-written program confined by Landlock",
     "bubblewrap": "every model-written program in a bubblewrap sandbox",
@@ -78,12 +79,17 @@ class Scorer:
         if pending:
             self.report |= {name: value for name, value in self.meta.scoring.items() if name in self.report}
         for suite, groups in self._groups(pending).items():
+            keys = [key for group in groups.values() for key in group]
+            verdicts: dict[Key, Verdict] = {}
             self.report["not_scored"].pop(suite, None)
             try:
-                self._score_suite(self._restored(suite), groups)
+                verdicts = self._score_suite(self._restored(suite), groups)
             except UserError as error:
                 self.report["not_scored"][suite] = str(error)
-                self.recorder.score(dict.fromkeys(key for keys in groups.values() for key in keys))
+            except Exception as error:  # whatever an evaluator makes of a text
+                self.report["not_scored"][suite] = f"its evaluator fails: {type(error).__name__}: {error}"
+            right = {key: verdicts[key][0] if key in verdicts else None for key in keys}
+            self.recorder.score(right, {key: why for key, (_, why) in verdicts.items() if why})
 
     def _groups(self, pending: bool) -> dict[str, dict[Group, list[Key]]]:
         """The responses to judge by suite, method and draw, so that a group has every problem once."""
@@ -108,30 +114,34 @@ class Scorer:
                     unjudged.setdefault(suite, {})[group] = keys
         return unjudged
 
-    def _score_suite(self, suite: Suite, groups: dict[Group, list[Key]]) -> None:
-        """Judge the responses to a suite, of a problem each different one once. Raises UserError if it cannot be."""
+    def _score_suite(self, suite: Suite, groups: dict[Group, list[Key]]) -> dict[Key, Verdict]:
+        """Verdicts on the responses to a suite, judged once where methods agree. Raises UserError if they cannot be."""
         apart = suite.foreign and suite.runs_code()
         sandbox = self._sandbox() if suite.runs_programs() or apart else None
         # OpenCompass takes seconds to import.
-        from harness.sandbox.verdicts import judged, judged_apart
+        from harness.sandbox.verdicts import ConfinedEvaluator, judged
 
         data, problems = self._problems(suite)
         golds = [gold for part in problems for gold in part.golds]
-        verdicts: dict[tuple[int, str], tuple[bool, str]] = {}
+        known: dict[tuple[int, str], Verdict] = {}
+        verdicts: dict[Key, Verdict] = {}
         for (_, draw), keys in groups.items():
             before = draw * len(golds)  # items of other seeds
-            responses = [(key[2] - before, self.recorder.items[key]["text"]) for key in keys]
-            self._check_range(responses, len(golds))
-            new = [response for response in dict.fromkeys(responses) if response not in verdicts]
+            responses = {key: (key[2] - before, self.recorder.items[key]["text"]) for key in keys}
+            self._check_range([number for number, _ in responses.values()], len(golds))
+            new = [response for response in dict.fromkeys(responses.values()) if response not in known]
             numbers = [number for number, _ in new]
             texts = [text for _, text in new]
-            if new and apart and sandbox is not None and sandbox.name != "unsafe":
+            if apart and sandbox is not None and sandbox.name != "unsafe":
                 configs = [part.config for part in problems]
-                judged_new = judged_apart(suite.name, configs, numbers, texts, sandbox, data)
+                evaluator = ConfinedEvaluator(suite.name, configs, self.meta.config.limit, data, sandbox)
+                known |= zip(new, evaluator.judged(numbers, texts), strict=True)
             else:
-                judged_new = judged(problems, numbers, texts, sandbox)
-            verdicts |= dict(zip(new, judged_new, strict=True))
-            self._write(keys, [golds[number] for number, _ in responses], [verdicts[each] for each in responses])
+                known |= zip(new, judged(problems, numbers, texts, sandbox), strict=True)
+            for key, response in responses.items():
+                self._note_reference(key, golds[response[0]])
+                verdicts[key] = known[response]
+        return verdicts
 
     def _sandbox(self) -> Sandbox:
         """The sandbox of a suite's programs, which the report names. Raises UserError where there is none."""
@@ -159,20 +169,17 @@ class Scorer:
             self._note(suite.name, "its file", digest)
         return data, load_problems(suite, suite.datasets(generated, data), config.limit)
 
-    def _check_range(self, responses: list[tuple[int, str]], problems: int) -> None:
-        beyond = [number for number, _ in responses if number >= problems]
+    def _check_range(self, numbers: list[int], problems: int) -> None:
+        beyond = [number for number in numbers if number >= problems]
         if beyond:
             raise UserError(f"the file has {problems} problems, and the run has item {beyond[0]}; put its file back")
 
-    def _write(self, keys: list[Key], golds: list[str], verdicts: list[tuple[bool, str]]) -> None:
-        for key, gold in zip(keys, golds, strict=True):
-            item = self.recorder.items[key]
-            if item.get("gold") not in (None, gold):
-                self.report["changed"].setdefault(key[1], "other references")
-            item["gold"] = gold
-        right = [verdict for verdict, _ in verdicts]
-        why = {key: text for key, (_, text) in zip(keys, verdicts, strict=True) if text}
-        self.recorder.score(dict(zip(keys, right, strict=True)), why)
+    def _note_reference(self, key: Key, gold: str) -> None:
+        """Record the reference that a response is judged by, and note one that changed."""
+        item = self.recorder.items[key]
+        if item.get("gold") not in (None, gold):
+            self.report["changed"].setdefault(key[1], "other references")
+        item["gold"] = gold
 
     def _restored(self, suite: str) -> Suite:
         """A suite of the run; one from outside is made known again. Raises UserError if its file is gone."""
@@ -187,7 +194,7 @@ class Scorer:
             if not path.is_file():
                 raise UserError(f"{path} is gone; put it back, then score the run again")
         if questions.judge_file is not None:
-            digest = files_hash(with_helpers(questions.judge_file))
+            digest = code_hash(questions.judge_file)
             self.report["judges"][suite] = digest
             if recorded.judge_sha256 not in (UNSET, digest):
                 self._note(suite, "its judge", digest)

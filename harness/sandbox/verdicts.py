@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,6 +46,7 @@ SECONDS_PER_RESPONSE = 60.0
 VERDICTS_BYTES = 2**28
 # Of a process that evaluates with its children: bytes and counts.
 LIMITS = {"RLIMIT_AS": 32768 * MIB, "RLIMIT_FSIZE": 1024 * MIB, "RLIMIT_CORE": 0}
+READABLE = ("/proc", "/sys/devices/system/cpu", "/etc/passwd", "/etc/nsswitch.conf", "/etc/ssl", "/etc/mime.types")
 CACHES = ("HF_HOME", "HF_DATASETS_CACHE", "MPLCONFIGDIR")  # of packages: in the scratch folder
 Verdict = tuple[bool, str]  # whether a response is right, and what the evaluator says of it
 
@@ -151,81 +153,90 @@ def verdict_in(detail: Any) -> bool | None:
     return bool(verdict)
 
 
-def judged_apart(
-    suite: str, configs: list[dict[str, Any]], items: list[int], texts: list[str], sandbox: Sandbox, data: Path
-) -> list[Verdict]:
-    """As `judged`, in one confined process, which may start others; all end with it.
+@dataclass(frozen=True)
+class ConfinedEvaluator:
+    """Judges responses to a suite in a confined process, which may start others; all end with it.
 
-    Where the process gives no verdicts, each half of the responses gets a process of its own, down to the response that
-    ended it, which is wrong.
-
-    Args:
+    Attributes:
         suite: its name.
         configs: of its datasets.
-        items: by number.
-        texts: the responses.
-        sandbox: of this machine.
+        limit: problems of each; None for all.
         data: folder of the problems, which the process may read.
-
-    Raises:
-        UserError: no response gets a verdict.
+        sandbox: of this machine.
     """
-    verdicts, complaint = _in_process(suite, configs, items, texts, sandbox, data)
-    if verdicts is not None:
-        return verdicts
-    if len(items) == 1:
-        empty, _ = _in_process(suite, configs, items, [""], sandbox, data)
-        if empty is None:
-            raise UserError(f"the evaluator of {suite} gives no verdicts: {complaint}")
-        return [(False, f"its process gave no verdict: {complaint}")]
-    half = len(items) // 2
-    return [
-        *judged_apart(suite, configs, items[:half], texts[:half], sandbox, data),
-        *judged_apart(suite, configs, items[half:], texts[half:], sandbox, data),
-    ]
 
+    suite: str
+    configs: list[dict[str, Any]]
+    limit: int | None
+    data: Path
+    sandbox: Sandbox
 
-def _in_process(
-    suite: str, configs: list[dict[str, Any]], items: list[int], texts: list[str], sandbox: Sandbox, data: Path
-) -> tuple[list[Verdict] | None, str]:
-    """Verdicts of a confined process, None if it gave none in time; and the last line that it wrote."""
-    with tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch, ExitStack() as stack:
-        confined = confinement(sandbox, scratch)
-        shown = (str(ROOT), str(data))
+    def judged(self, items: list[int], texts: list[str]) -> list[Verdict]:
+        """As `judged`, of the responses of one method.
+
+        Where the process gives no verdicts, each half of the responses gets a process of its own, down to the response
+        that ended it, which is wrong.
+
+        Raises:
+            UserError: an empty response gets no verdict either.
+        """
+        if not items:
+            return []
+        verdicts, complaint = self._in_process(items, texts)
+        if verdicts is not None:
+            return verdicts
+        if len(items) == 1:
+            empty, _ = self._in_process(items, [""])
+            if empty is None:
+                raise UserError(f"the evaluator of {self.suite} gives no verdicts: {complaint}")
+            return [(False, f"its process gave no verdict: {complaint}")]
+        half = len(items) // 2
+        return [*self.judged(items[:half], texts[:half]), *self.judged(items[half:], texts[half:])]
+
+    def _in_process(self, items: list[int], texts: list[str]) -> tuple[list[Verdict] | None, str]:
+        """Verdicts of a confined process, None if it gave none in time; and the last line that it wrote."""
+        shown = (str(ROOT), str(self.data))
+        with (
+            tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch,
+            ExitStack() as stack,
+        ):
+            request: dict[str, Any] = {"confined": self._confinement(scratch, shown), "suite": self.suite}
+            request |= {"configs": self.configs, "limit": self.limit, "items": items, "texts": texts}
+            sent, answer, complaints = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+            sent.write(json.dumps(request).encode())
+            sent.seek(0)
+            process = subprocess.Popen(
+                [*wrapper(self.sandbox, shown), sys.executable, "-m", "harness.sandbox.verdicts"],
+                stdin=sent,
+                stdout=answer,
+                stderr=complaints,
+                env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(CACHES, "."),
+                cwd=None if self.sandbox.bwrap else scratch,
+                start_new_session=True,
+            )
+            stack.callback(end, process)
+            try:
+                process.wait(SECONDS + SECONDS_PER_RESPONSE * len(items))
+            except subprocess.TimeoutExpired:
+                return None, "it took too long"
+            complaints.seek(0)
+            complaint = last_line(complaints.read())
+            answer.seek(0)
+            try:
+                verdicts = json.loads(answer.read(VERDICTS_BYTES))
+                return [(bool(right), str(why)) for right, why in verdicts], complaint
+            except (ValueError, TypeError):
+                return None, complaint
+
+    def _confinement(self, scratch: str, shown: tuple[str, ...]) -> dict[str, Any]:
+        confined = confinement(self.sandbox, scratch)
+        # Semaphores and sockets between children: where another user can reach nobody else's.
+        shared = confined["user"] is not None or bool(self.sandbox.bwrap)
         confined["limits"] = LIMITS
-        confined["readable"] = [*confined["readable"], *shown, "/proc", "/sys/devices/system/cpu", "/etc"]
-        # Semaphores and sockets between its children: where another user can reach nobody else's.
-        shared = confined["user"] is not None or bool(sandbox.bwrap)
+        confined["readable"] = [*confined["readable"], *shown, *READABLE]
         confined["writable"] = ["/dev/shm"] if shared else []
         confined["calls"] = compiled_filter(children=True, sockets=shared).hex()
-        request = {"confined": confined, "suite": suite, "configs": configs, "items": items, "texts": texts}
-        sent = stack.enter_context(tempfile.TemporaryFile())
-        sent.write(json.dumps(request).encode())
-        sent.seek(0)
-        answer = stack.enter_context(tempfile.TemporaryFile())
-        complaints = stack.enter_context(tempfile.TemporaryFile())
-        process = subprocess.Popen(
-            [*wrapper(sandbox, shown), sys.executable, "-m", "harness.sandbox.verdicts"],
-            stdin=sent,
-            stdout=answer,
-            stderr=complaints,
-            env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(CACHES, "."),
-            cwd=None if sandbox.bwrap else scratch,
-            start_new_session=True,
-        )
-        stack.callback(end, process)
-        try:
-            process.wait(SECONDS + SECONDS_PER_RESPONSE * len(items))
-        except subprocess.TimeoutExpired:
-            return None, "it took too long"
-        complaints.seek(0)
-        complaint = last_line(complaints.read())
-        answer.seek(0)
-        try:
-            verdicts = json.loads(answer.read(VERDICTS_BYTES))
-            return [(bool(right), str(why)) for right, why in verdicts], complaint
-        except (ValueError, TypeError):
-            return None, complaint
+        return confined
 
 
 def main() -> int:
@@ -236,7 +247,7 @@ def main() -> int:
     confined = request["confined"]
     confined["calls"] = bytes.fromhex(confined["calls"])
     confine(confined)
-    problems = load_problems(suite_named(request["suite"]), request["configs"], None)
+    problems = load_problems(suite_named(request["suite"]), request["configs"], request["limit"])
     json.dump(judged(problems, request["items"], request["texts"], None), answer)
     answer.flush()
     return 0
