@@ -55,8 +55,7 @@ def load_backbone(
     reads_at: ReadsAt | None = None,
     cuda_graphs: bool = False,
 ) -> Backbone:
-    """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub
-    id.
+    """Load a shipped model ("nano" and what was trained from it), a local folder or a hub id.
 
     Folders and hub ids are of one of FAMILIES, in its official format or ours, or hold an adapter
     of peft's, which is merged into its base; without a tokenizer only `decode` on ids works.
@@ -64,13 +63,13 @@ def load_backbone(
     Args:
         name: of the model.
         device: a name or torch.device.
-        dtype: a name or torch.dtype, or "auto", the checkpoint's; None is bfloat16 on a GPU and float32 on a CPU.
+        dtype: a name or torch.dtype, or "auto", the checkpoint's; None is bfloat16 on a GPU and
+            float32 on a CPU.
         attn: "sdpa", for which "eager" stands too.
-        trust_remote_code: load a model of no known family by running the code that comes with it (weights.py says what
-            it then can do).
-        reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do
-        (None: the family's, else
-            0).
+        trust_remote_code: load a model of no known family by running the code that comes with it
+            (weights.py says what it then can do).
+        reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do;
+            None is the family's, else 0.
         cuda_graphs: CUDA graphs, on a GPU.
 
     Raises:
