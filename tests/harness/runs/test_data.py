@@ -56,7 +56,6 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
         (lines({"question": 5, "answer": "#### 4"}), "item 0: question must be text, not 5"),
         (lines({"question": "  ", "answer": "#### 4"}), "item 0: question must be text"),
         (lines(GOOD, GOOD | {"answer": "4"}), r"item 1: the reference '4' is not in its suite's format"),
-        (lines(GOOD, GOOD | {"answer": "#### many"}), "item 1: the evaluator judges its own answer '#### many' wrong"),
         (lines(GOOD | {"question": "Fill <|mdm_mask|> in"}), r"item 0: .* holds the mask token <\|mdm_mask\|>"),
         ("[1, 2]\n", "gsm8k"),
         ("{", "gsm8k"),
@@ -67,12 +66,6 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, say
         prepared(tmp_path, "gsm8k", content)
 
 
-def test_a_task_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    row = {"task_id": "mine/0", "prompt": "def f():", "entry_point": "f", "test": "x", "canonical_solution": "y"}
-    with pytest.raises(UserError, match="item 1: task_id 'mine/0' is there twice"):
-        prepared(tmp_path, "humaneval", lines(row, row))
-
-
 @pytest.mark.parametrize(
     ("template", "says"),
     [
@@ -80,11 +73,9 @@ def test_a_task_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         ("{{ messages[7].content }}", "chat template .* fails"),
         ("{% for i in range(10**30) %}x{% endfor %}", "chat template .* fails"),
         ("{{ raise_exception('not so') }}", "chat template .* fails: not so"),
-        ("{% for message in messages %}{{ message['text'] }}{% endfor %}", "leaves out what the user says"),
-        ("nothing", "leaves out what the user says"),
     ],
 )
-def test_a_chat_template_that_loses_the_question_is_refused(template: str, says: str) -> None:
+def test_a_chat_template_that_fails_is_refused(template: str, says: str) -> None:
     model = DiffusionModel(load_backbone("nano"), "llada", gen_length=32)
     tokenizer = model.backbone.text_tokenizer()
     assert isinstance(tokenizer, PreTrainedTokenizerFast)

@@ -12,7 +12,7 @@ from harness import evaluate
 from harness.errors import UserError
 from harness.measures.intervals import paired, with_intervals
 from harness.measures.table import measure
-from harness.records.store import Run, read_run
+from harness.records.store import Run
 from harness.stats import effective_trials, wilson
 from tables.render import render
 
@@ -46,14 +46,6 @@ def seeded(folder: Path, right: dict[str, list[list[int]]]) -> Run:
     }
     count = sum(map(len, next(iter(right.values()))))
     return save(folder, items, config=config, data={"files": {"gsm8k": {"items": count}}})
-
-
-def test_prompts_that_differ_between_seeds_are_refused(tmp_path: Path) -> None:
-    run = seeded(tmp_path, {"llada": [[1, 0]] * 3})
-    rows = run.items.assign(prompt_hash=["a", "b", "a", "b", "a", "c"]).to_json(orient="records", lines=True)
-    (tmp_path / "items.jsonl").write_text(rows)
-    with pytest.raises(UserError, match="gsm8k 1 has more than one prompt_hash"):
-        read_run(tmp_path)
 
 
 def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
