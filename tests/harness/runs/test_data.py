@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, say
         ("{% for message in messages %}{{ message['text'] }}{% endfor %}", "empty prompt"),
     ],
 )
-def test_a_chat_template_that_loses_the_question_is_refused(template: str, says: str) -> None:
+def test_a_chat_template_that_fails_is_refused(template: str, says: str) -> None:
     model = DiffusionModel(load_backbone("nano"), "llada", gen_length=32)
     tokenizer = model.backbone.text_tokenizer()
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
