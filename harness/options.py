@@ -132,7 +132,9 @@ def _plain(value: Any) -> Any:
     """A value without the types that Python has beside it: paths as text, numbers of numpy as numbers."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
-    return str(value) if isinstance(value, PurePath) else value.item() if hasattr(value, "item") else value
+    if isinstance(value, PurePath) or type(value).__module__ == "torch":
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
 
 
 def _flag(name: str) -> str:

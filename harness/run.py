@@ -158,9 +158,8 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     from harness.runs.resolve import resolve
     from harness.sandbox.scoring import describe_scoring, score_run
 
+    options = grown(options)
     resolved = resolve(options)
-    if options.resume:
-        resolved = resolve(grown(options, resolved.config))
     config = resolved.config
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder):

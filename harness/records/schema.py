@@ -183,7 +183,7 @@ class Shapes(TypedDict, total=False):
 
 
 class RunRecord(Struct, kw_only=True):
-    """run.json; scoring and sessions come while the run goes on, and `plugins` are those that it used."""
+    """run.json; scoring and sessions come while the run goes on. options: given, which --resume takes again."""
 
     schema: Literal[1]
     config: RunConfig
@@ -194,6 +194,7 @@ class RunRecord(Struct, kw_only=True):
     weights: dict[str, dict[str, Any]] = {}
     data: dict[str, Any] = {}
     code: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     plugins: list[PluginName] = []
     sessions: list[dict[str, Any]] = []
     scoring: Scoring = {}
@@ -285,7 +286,7 @@ Line = type[ItemRecord] | type[WindowRecord] | type[PassRecord] | type[PromptRec
 def what_is_wrong(record: Line, row: Any) -> str:
     """Why a parsed row is no such record, in a few words naming the field; "" if it is one."""
     try:
-        msgspec.convert(row, record)
+        msgspec.convert(row, record, strict=False)
     except msgspec.ValidationError as error:
         return str(error)
     return ""

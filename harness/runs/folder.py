@@ -3,7 +3,7 @@
 import errno
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from msgspec import UNSET, to_builtins
 
 from harness.elements import format_call
 from harness.errors import UserError
+from harness.options import checked
 from harness.plugins import used_by
 from harness.records.consistency import differences
 from harness.records.environment import busy_warning, describe, receipt
@@ -23,7 +24,7 @@ from harness.records.files import BESIDE, TRACES, WEIGHTS, files_hash, model_has
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.runs.options import RunOptions
-from harness.runs.resolve import ResolvedRun
+from harness.runs.resolve import ResolvedRun, resolve
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder
 from model_wrappers.options import convert_options
@@ -39,12 +40,11 @@ SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds
 BOTH = " and "  # between the names of unlike devices
 
 
-def grown(options: RunOptions, config: RunConfig) -> RunOptions:
-    """Options of a run that goes on, with the methods, suites and items that it has already.
+def grown(options: RunOptions) -> RunOptions:
+    """Options of a run that goes on: what is not given is the run's, and its methods, suites and items stay.
 
     Args:
         options: with --resume, and the folder of the run in `out`.
-        config: what they resolve to.
 
     Raises:
         UserError: the folder holds a damaged run, or one whose items cannot be more.
@@ -53,23 +53,36 @@ def grown(options: RunOptions, config: RunConfig) -> RunOptions:
         return options
     meta = read_meta(options.out)
     before = meta.config
-    limit = options.limit
-    if limit is not None:
-        limit = None if before.limit is None else max(limit, before.limit)
-    if limit != before.limit and len(before.draws) > 1:
+    usual = RunOptions()
+    recorded = {
+        name: value
+        for name, value in checked(RunOptions, meta.options).__dict__.items()
+        if name in meta.options and getattr(options, name) == getattr(usual, name)
+    }
+    options = replace(options, **recorded)
+    if options.limit is not None and before.limit is not None:
+        options = replace(options, limit=max(options.limit, before.limit))
+    if options.limit != before.limit and len(before.draws) > 1:
         raise UserError(
-            f"--resume: {options.out} has several seeds, whose items are numbered for --limit {before.limit}"
+            f"--resume: {options.out} has several seeds, and its items are numbered for --limit {before.limit}; keep it"
         )
-    methods = [name for name in before.methods if name not in config.methods]
-    suites = [_element(meta, suite) for suite in before.suites if suite not in config.suites]
-    plugins = [each.plugin for each in meta.plugins if set(each.methods) & set(methods)]
-    return replace(
-        options,
-        limit=limit,
-        methods=(*methods, *([options.methods] if isinstance(options.methods, str) else options.methods)),
-        suite=(*suites, *([options.suite] if isinstance(options.suite, str) else options.suite)),
-        plugin=(*options.plugin, *(plugin for plugin in plugins if plugin not in options.plugin)),
-    )
+    methods = () if options.methods == usual.methods else _listed(options.methods)
+    suites = () if options.suite == usual.suite else _listed(options.suite)
+    options = replace(options, methods=methods or tuple(before.methods), suite=suites or _elements(meta, before.suites))
+    plugins = [each.plugin for each in meta.plugins if each.plugin not in options.plugin]
+    options = replace(options, plugin=(*options.plugin, *plugins))
+    config = resolve(options).config
+    missing = tuple(name for name in before.methods if name not in config.methods)
+    others = _elements(meta, [name for name in before.suites if name not in config.suites])
+    return replace(options, methods=(*missing, *options.methods), suite=(*others, *options.suite))
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _elements(meta: RunRecord, suites: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_element(meta, suite) for suite in suites)
 
 
 def _element(meta: RunRecord, suite: str) -> str:
@@ -212,11 +225,14 @@ def _resolved_options(config: RunConfig, decoders: Mapping[str, Decoder]) -> dic
     }
 
 
-def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> list[str]:
+def begin_meta(
+    folder: Path, config: RunConfig, made: dict[str, Any], options: Mapping[str, Any] | None = None
+) -> list[str]:
     """Write run.json; of a run that goes on, the configuration and what it is made with now.
 
     Args:
         made: as `made_with` says.
+        options: that were given, which --resume takes again.
 
     Returns:
         What is not as it was and may differ: commit, packages that make no tokens, files of problems.
@@ -225,7 +241,7 @@ def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> list[st
         UserError: weights, options, plugins, packages or a machine that make tokens or seconds are not what they were;
             or run.json cannot be written.
     """
-    parts = {"config": config.to_json(), "config_hash": config_hash(config)}
+    parts = {"config": config.to_json(), "config_hash": config_hash(config), "options": dict(options or {})}
     if not (folder / "run.json").exists():
         created = datetime.now(UTC).isoformat(timespec="seconds")
         write_meta(folder, {"schema": SCHEMA, "name": folder.name, "created": created, **parts, **made})

@@ -11,6 +11,12 @@ from harness.methods.presets import DEFAULT_METHODS
 from harness.options import UNSAFE_HELP, option
 from harness.suites.registry import PAPER_SUITES
 
+# Options that --resume takes again where they are not given.
+RESUMED = (
+    *("model", "data", "limit", "gen_length", "block_length", "stop_at_eos", "temperature", "seed", "prompt"),
+    *("chat_template_args", "dtype", "trust_remote_code", "reads_at", "graphs", "threads", "untimed", "batch", "chunk"),
+    *("trace", "device"),
+)
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 
 
@@ -88,3 +94,10 @@ class RunOptions:
     )
     quiet: bool = option("print nothing but what is wrong", False)
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)
+
+
+def resumed(options: RunOptions) -> dict[str, Any]:
+    """The options among RESUMED that are not the usual ones, for run.json."""
+    usual = RunOptions()
+    given = {name: getattr(options, name) for name in RESUMED}
+    return {name: value for name, value in given.items() if value != getattr(usual, name)}

@@ -38,7 +38,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     if recorder.items:
         read_run(folder)  # refuses records that disagree before anything is added to them
         _check_prompts(folder, config, pool, recorder)
-    notes = begin_meta(folder, config, pool.description)
+    notes = begin_meta(folder, config, pool.description, run.given)
     for note in notes:
         print(f"goes on with another {note}", file=sys.stderr)
     if config.traced:

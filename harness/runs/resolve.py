@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from harness.errors import UserError
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
 from harness.runs.models import read_models, rows_of, with_own_roles
-from harness.runs.options import RunOptions
+from harness.runs.options import RunOptions, resumed
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
 from harness.suites.questions import Questions, read_questions
@@ -43,7 +43,7 @@ class ResolvedRun:
     """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
 
     data: the folder of its real problems; None where there are none. one_at_a_time: methods whose responses are not
-    decoded at once, though others are.
+    decoded at once, though others are. given: options for run.json.
     """
 
     config: RunConfig
@@ -52,6 +52,7 @@ class ResolvedRun:
     data: Path | None = None
     workers: Workers | None = None
     one_at_a_time: frozenset[str] = frozenset()
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 def resolve(options: RunOptions) -> ResolvedRun:
@@ -117,7 +118,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     folder = Path(data) if data and not generated else None
     # Another's decoder may count on being alone in its process.
     one_at_a_time = outside if options.batch is None else frozenset[str]()
-    return ResolvedRun(config, suites, decoders, folder, workers, one_at_a_time)
+    return ResolvedRun(config, suites, decoders, folder, workers, one_at_a_time, resumed(options))
 
 
 def _dtype(given: str | None, on_cpu: bool) -> str:

@@ -164,7 +164,7 @@ def _restrict_files(readable: list[str], writable: list[str]) -> None:
     if version >= 6:
         size = 24
     ruleset = _call("landlock", LIBC.syscall(CREATE_RULESET, attributes[:size], ctypes.c_size_t(size), 0))
-    for path in readable:
+    for path in (*readable, f"/proc/{os.getpid()}"):
         _allow(ruleset, path, EXECUTE | READ_FILE | READ_DIR)
     for path in DEVICES:
         _allow(ruleset, path, READ_FILE | WRITE_FILE)

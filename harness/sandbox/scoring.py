@@ -75,11 +75,10 @@ class Scorer:
         self.report: dict[str, Any] = {"sandbox": "none", "not_scored": {}, "judges": {}, "changed": {}}
 
     def score(self, pending: bool) -> None:
-        """Judge all suites; one that cannot be judged is in the report, with the reason, and has no verdicts."""
+        """Judge all suites; one that cannot be judged is in the report, with the reason, and keeps its verdicts."""
         if pending:
             self.report |= {name: value for name, value in self.meta.scoring.items() if name in self.report}
         for suite, groups in self._groups(pending).items():
-            keys = [key for group in groups.values() for key in group]
             verdicts: dict[Key, Verdict] = {}
             self.report["not_scored"].pop(suite, None)
             try:
@@ -88,7 +87,7 @@ class Scorer:
                 self.report["not_scored"][suite] = str(error)
             except Exception as error:  # whatever an evaluator makes of a text
                 self.report["not_scored"][suite] = f"its evaluator fails: {type(error).__name__}: {error}"
-            right = {key: verdicts[key][0] if key in verdicts else None for key in keys}
+            right: dict[Key, bool | None] = {key: right for key, (right, _) in verdicts.items()}
             self.recorder.score(right, {key: why for key, (_, why) in verdicts.items() if why})
 
     def _groups(self, pending: bool) -> dict[str, dict[Group, list[Key]]]:
@@ -100,19 +99,14 @@ class Scorer:
             method, suite, number = key
             if suite not in self.meta.config.suites or method not in self.meta.config.methods:
                 continue
+            if pending and item.get("correct") is not None:
+                continue
             if not isinstance(item.get("text"), str):
                 raise UserError(f"{method} {suite} {number} has no text to judge; the record is damaged")
             items = files.get(suite, {}).get("items")
             draw = number // (items // draws) if items and draws > 1 else 0
             groups.setdefault(suite, {}).setdefault((method, draw), []).append(key)
-        if not pending:
-            return groups
-        unjudged: dict[str, dict[Group, list[Key]]] = {}
-        for suite, of_suite in groups.items():
-            for group, keys in of_suite.items():
-                if any(self.recorder.items[key].get("correct") is None for key in keys):
-                    unjudged.setdefault(suite, {})[group] = keys
-        return unjudged
+        return groups
 
     def _score_suite(self, suite: Suite, groups: dict[Group, list[Key]]) -> dict[Key, Verdict]:
         """Verdicts on the responses to a suite, judged once where methods agree. Raises UserError if they cannot be."""

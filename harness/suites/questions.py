@@ -89,11 +89,18 @@ def questions_of(text: str) -> tuple[str, Questions]:
 
 
 def _warn_of_answers(name: str, rows: list[dict[str, str]], right: Judge) -> None:
-    numbers = [number for number, row in enumerate(rows, 1) if not right(row["answer"], row["answer"])]
+    numbers = [number for number, row in enumerate(rows, 1) if not _accepts(right, row["answer"])]
     if numbers:
         named = ", ".join(f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers[:SHOWN])
         warning = f"warning: {name}: the judge calls {len(numbers)} of {len(rows)} answers wrong as responses ({named})"
         print(warning, file=sys.stderr)
+
+
+def _accepts(right: Judge, answer: str) -> bool:
+    try:
+        return right(answer, answer)
+    except UserError:  # a judge may fail on what is no response
+        return False
 
 
 def _absolute(path: str) -> Path:
@@ -116,7 +123,7 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
         prompt = questions.prompt or _column(first, PROMPTS, "prompt")
         answer = questions.answer or _column(first, ANSWERS, "answer")
         # The answer first: OpenCompass fills columns into the prompt in order, and a prompt may hold "{answer}".
-        return [{"answer": _text(*row, answer), "prompt": _text(*row, prompt)} for row in rows]
+        return [{"answer": _text(*row, answer), "prompt": _prompt(*row, prompt)} for row in rows]
 
 
 def _column(row: dict[str, Any], names: tuple[str, ...], what: str) -> str:
@@ -166,6 +173,15 @@ def _text(line: int, row: dict[str, Any], column: str) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _prompt(line: int, row: dict[str, Any], column: str) -> str:
+    if isinstance(row.get(column), dict | list):
+        raise ValueError(
+            f"line {line}: {column} must be text, not {str(row[column])[:40]}; of a table of pandas' write "
+            'orient="records"'
+        )
+    return _text(line, row, column)
+
+
 def judge_of(judge: str) -> Judge:
     """A judge: whether a response is right, given the answer. Raises UserError for a function that cannot be used."""
     if judge == EXACT:
@@ -181,7 +197,10 @@ def judge_of(judge: str) -> Judge:
 
     def judged(response: str, answer: str) -> bool:
         with explained(f"judge {file.name}:{name} fails", BaseException):  # whatever the user's function raises
-            return bool(function(response, answer))
+            verdict = function(response, answer)
+        if isinstance(verdict, str | tuple | list | dict):
+            raise UserError(f"judge {file.name}:{name} must say whether a response is right, not {verdict!r}")
+        return bool(verdict)
 
     return judged
 

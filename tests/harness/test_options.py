@@ -63,7 +63,7 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
         (["--limt", "3"], "^unknown option --limt; did you mean --limit"),
         (["--block-length", "0"], "^--block-length 0 must be at least 1"),
         (["--batch", "\u00b2"], "^--batch .* must be a whole number or 'auto'"),
-        (["--dtype", "float"], "^argument --dtype: invalid choice: 'float' .*; --help has all options$"),
+        (["--prompt", "none"], "^argument --prompt: invalid choice: 'none' .*; --help has all options$"),
     ):
         with pytest.raises(UserError, match=says):
             parsed(more, line)

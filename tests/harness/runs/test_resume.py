@@ -172,10 +172,21 @@ def test_what_a_run_has_already_joins_what_is_given(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config.to_json()}))
     given = {"methods": "ssd", "suite": "math", "limit": 3, "resume": True, "out": tmp_path}
     options = checked(RunOptions, given)
-    whole = resolve(grown(options, resolve(options).config)).config
+    whole = resolve(grown(options)).config
     assert set(whole.methods) == {"llada", "fef(window=4)", "ssd"}
     assert set(whole.suites) == {"gsm8k", "math"} and whole.limit == 5
     assert unlike_settings(config.to_json(), whole.to_json()) == []
+
+
+def test_what_is_not_given_is_the_runs(tmp_path: Path) -> None:
+    line = {"methods": "ssd", "suite": "math", "limit": 4, "gen_length": 16, "untimed": True, "data": "generated:3"}
+    run = resolve(checked(RunOptions, line))
+    meta = {"schema": 1, "config": run.config.to_json(), "options": run.given}
+    (tmp_path / "run.json").write_text(json.dumps(meta))
+    alone = checked(RunOptions, {"resume": True, "out": tmp_path})
+    assert resolve(grown(alone)).config == run.config
+    more = resolve(grown(checked(RunOptions, {"resume": True, "out": tmp_path, "methods": "llada"}))).config
+    assert set(more.methods) == {"ssd", "llada"} and set(more.suites) == {"math"} and more.limit == 4
 
 
 # Workers

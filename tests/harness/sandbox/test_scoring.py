@@ -163,7 +163,7 @@ def test_verdicts_of_a_run_may_come_from_two_sandboxes(finished_run: Path) -> No
     meta = json.loads((finished_run / "run.json").read_text())
     (finished_run / "run.json").write_text(json.dumps({**meta, "scoring": {"sandbox": "unsafe"}}))
     assert score_run(finished_run, pending=True)["sandbox"] == f"{choose().sandbox.name}, unsafe"  # type: ignore[union-attr]
-    assert read_run(finished_run).items["correct"].tolist() == [False] * 4 + [True] * 2  # those of its suite
+    assert read_run(finished_run).items["correct"].tolist() == [False] * 5 + [True]  # the others have verdicts
 
 
 def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
@@ -183,9 +183,7 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
     run = read_run(finished_run)
     verdicts = run.items.groupby("suite")["correct"].agg(list)
     assert verdicts["gsm8k"] == [True, True]
-    assert all(verdicts[suite] == [None, None] for suite in RUN_CODE_SUITES)  # the earlier verdicts are gone
-    table = render(run)["main.md"]
-    assert "not scored: no sandbox" in table and table.count("n/s [") == len(RUN_CODE_SUITES)
+    assert all(verdicts[suite] == [False, False] for suite in RUN_CODE_SUITES)  # those of an earlier scoring
 
 
 @pytest.mark.parametrize(
@@ -242,6 +240,11 @@ def test_a_response_that_several_methods_gave_is_judged_once(
     score_run(finished_run)
     assert seen == [*(line["text"] for line in own), "nonsense"]
     assert read_run(finished_run).items["correct"].tolist() == [True] * 4 + [False]
+
+
+def test_a_verdict_that_somebody_corrected_stays_when_a_run_goes_on(finished_run: Path) -> None:
+    score_run(finished_run, pending=True)
+    assert read_run(finished_run).items["correct"].tolist() == [False] * 6
 
 
 def test_where_no_program_is_run_no_sandbox_is_named() -> None:

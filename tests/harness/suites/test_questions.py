@@ -75,6 +75,7 @@ def test_an_answer_that_is_no_text_is_as_json_has_it(tmp_path: Path) -> None:
         ("[1]\n", r"line 1: a JSON object was expected, not \[1\]"),
         ([{"prompt": "a"}], "no column of answers among prompt; name it"),
         ([{"text": "a", "answer": "b"}], "no column of prompts among text, answer; name it"),
+        ([{"prompt": {"0": "a"}, "answer": {"0": "b"}}], 'of a table of pandas\' write orient="records"'),
         ([{"prompt": "a", "answer": "b"}, {"prompt": None, "answer": "b"}], "line 2: prompt is missing or empty"),
     ],
 )
@@ -131,10 +132,10 @@ def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
 
 
 def test_an_answer_that_its_judge_calls_wrong_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "judge.py").write_text("def right(response, answer): return response == answer.removeprefix('A: ')")
-    path = written(tmp_path, [{"prompt": "a", "answer": "b"}, {"prompt": "a", "answer": "A: b"}])
+    (tmp_path / "judge.py").write_text("def right(response, answer): return response == answer.split('A: ')[1]")
+    path = written(tmp_path, [{"prompt": "a", "answer": "A: A: "}, {"prompt": "a", "answer": "b"}])
     questions_of(f"mine={path}(judge={tmp_path}/judge.py:right)")
-    assert "1 of 2 answers wrong as responses (question 2: 'A: b')" in capsys.readouterr().err
+    assert "2 of 2 answers wrong as responses (question 1: 'A: A: ', question 2: 'b')" in capsys.readouterr().err
 
 
 JUDGES = """
@@ -145,6 +146,7 @@ def right(response, answer): return answer in response
 def number(response, answer): return 1
 def numpy(response, answer): return np.bool_(answer in response)
 def match(response, answer): return re.search(answer, response)
+def pair(response, answer): return False, "no"
 def nothing(response, answer): return None
 def fails(response, answer): return response[99]
 """
@@ -155,6 +157,8 @@ def test_the_truth_of_what_a_judge_returns_counts(tmp_path: Path) -> None:
     path.write_text(JUDGES)
     names = ("right", "number", "numpy", "match", "nothing")
     assert [judge_of(f"{path}:{name}")("it is 5", "5") for name in names] == [True, True, True, True, False]
+    with pytest.raises(UserError, match=r"must say whether a response is right, not \(False, 'no'\)"):
+        judge_of(f"{path}:pair")("", "")
     with pytest.raises(UserError, match=r"judge judge\.py:fails fails: IndexError: string index out of range"):
         judge_of(f"{path}:fails")("", "")
     with pytest.raises(UserError, match=r"judge\.py:missing cannot be imported: AttributeError"):
