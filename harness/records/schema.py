@@ -56,14 +56,13 @@ class QuestionsName(Struct):
 class SuiteName(Struct):
     """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's configuration.
 
-    questions: of a file of questions. executes: of suites from outside, whether scoring runs model-written code.
+    questions: of a file of questions.
     """
 
     title: str = ""
     configuration: str | UnsetType = UNSET
     configuration_sha256: str | UnsetType = UNSET
     questions: QuestionsName | UnsetType = UNSET
-    executes: bool | UnsetType = UNSET
 
 
 class RunConfig(Struct, kw_only=True):

@@ -25,7 +25,7 @@ from harness.runs.options import RunOptions, resumed
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
 from harness.suites.questions import Questions, read_questions
-from harness.suites.registry import BUILT_IN, SUITES, split_named, suites_named
+from harness.suites.registry import SUITES, split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.registry import SHIPPED, device_named, dtype_named
@@ -148,13 +148,12 @@ def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]
 
 def _suite(suite: Suite, generated: bool) -> SuiteName:
     """A suite as a run names it; real problems with the configuration that they are asked by."""
-    executes = UNSET if suite.name in BUILT_IN or suite.foreign else suite.executes
     if suite.questions is not None:
-        return SuiteName(suite.title, questions=_questions(suite.questions), executes=executes)
+        return SuiteName(suite.title, questions=_questions(suite.questions))
     if generated:
         _ = suite.generated  # refused here if there is none
-        return SuiteName(suite.title, executes=executes)
-    return SuiteName(suite.title, suite.configuration or UNSET, suite.configuration_hash(), executes=executes)
+        return SuiteName(suite.title)
+    return SuiteName(suite.title, suite.configuration or UNSET, suite.configuration_hash())
 
 
 def _questions(questions: Questions) -> QuestionsName:

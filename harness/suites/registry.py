@@ -63,7 +63,6 @@ ALL = (
     *(gsm8k.HARD, mbpp.HARD),
     *lists.PARALLEL,
 )
-BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")

@@ -202,7 +202,7 @@ def test_settings_not_lladas_are_noted(tmp_path: Path, llada: dict[str, Any], ot
 
 def test_files_of_questions_are_in_the_caption_and_not_code(tmp_path: Path) -> None:
     own = {"file": "q.jsonl", "sha256": "a" * 64, "judge": "judge.py:right", "judge_sha256": "b" * 64}
-    suites = {"gsm8k": {"title": "GSM8K"}, "mine": {"title": "mine", "questions": own, "executes": False}}
+    suites = {"gsm8k": {"title": "GSM8K"}, "mine": {"title": "mine", "questions": own}}
     methods = {"llada": {"label": "LLaDA", "method": "llada"}}
     items = [item("llada", suite, 0) for suite in suites]
     scoring = {"not_enforced": ["memory is limited"]}
