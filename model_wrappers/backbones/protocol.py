@@ -169,6 +169,18 @@ class Ledger:
 
     @property
     def model(self) -> Any:
+        """The backbone's model of transformers', if it has one; calls that go to it are counted."""
+        backbone: Any = self._backbone
+        return backbone.model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The backbone's tokenizer, if it has one."""
+        backbone: Any = self._backbone
+        return backbone.tokenizer
+
+    @property
+    def counter(self) -> Any:
         """What is the same for all backbones that run one model of transformers'."""
         return getattr(self._backbone, "counter", self._backbone)
 
@@ -277,12 +289,12 @@ def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
         if around is not None and ledgers is not None:
             target, draft = around
             for ledger in ledgers:
-                (target if ledger.model is target.model else draft).add(ledger)
+                (target if ledger.counter is target.counter else draft).add(ledger)
 
 
 @contextmanager
-def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
-    """Enter a call that no ledger makes, of a `Ledger.model`: as the target's, or else as a
+def counted(counter: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
+    """Enter a call that no ledger makes, of a `Ledger.counter`: as the target's, or else as a
     draft's.
 
     What runs in this block is part of that call.
@@ -292,7 +304,7 @@ def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[Non
         yield
         return
     target, draft = ledgers
-    (target if target.model is model else draft).enter(1, rows, tokens, cached)
+    (target if target.counter is counter else draft).enter(1, rows, tokens, cached)
     with counted_by(None):
         yield
 

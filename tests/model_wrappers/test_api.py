@@ -183,6 +183,21 @@ def test_a_call_of_the_model_itself_is_counted(way: str, tiny: Backbone, prompt:
     assert (trace.forwards, trace.rows, trace.token_forwards, trace.draft_forwards) == (9, 9, 9 * 13, 0)
 
 
+def test_a_request_gives_the_model_and_the_tokenizer(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def decoder(request: Request) -> None:
+        assert request.backbone.model.config is tiny.model.config
+        assert request.backbone.tokenizer is tiny.tokenizer
+        hook = request.backbone.model.model.layers[0].register_forward_hook(lambda *given: hooked.append(1))
+        hidden_1LE = request.backbone.model.model(request.x_1L).last_hidden_state
+        hook.remove()
+        assert torch.equal(request.backbone.model.lm_head(hidden_1LE), request.backbone.model(request.x_1L).logits)
+        llada(request)
+
+    hooked: list[int] = []
+    trace = decode(tiny, prompt, decoder, gen_length=8).trace
+    assert (trace.forwards, trace.draft_forwards, trace.changed_forwards) == (8 + 2, 0, 0) and hooked == [1]
+
+
 def test_a_draft_of_ones_own_is_counted_as_one(tiny: Backbone, prompt: torch.Tensor) -> None:
     other = tiny_llada(5)
 
