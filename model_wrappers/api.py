@@ -49,8 +49,7 @@ def decode(
     options = check_options(decoder, own_options | method_options)
     temperature = python_number(temperature)
     check_temperature(decoder, temperature)
-    gen_length = python_number(gen_length)
-    lengths = (gen_length, python_number(block_length))
+    lengths = (python_number(gen_length), python_number(block_length))
     sampler = Sampler(python_number(seed)) if sampler is None else sampler
     request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()

@@ -96,9 +96,9 @@ class TextModel:
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
         dtype = more.pop("torch_dtype", dtype)
-        template = dict(chat_template_kwargs or {})
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
         if "enable_thinking" in more:
-            template["enable_thinking"] = more.pop("enable_thinking")
+            self.chat_template_kwargs["enable_thinking"] = more.pop("enable_thinking")
         self.options = self._options(options or {}, more)
         self.temperature = temperature
         check_temperature(self.decoder, temperature)
@@ -119,7 +119,6 @@ class TextModel:
             self._block = self.backbone.blocks.length
         if gen_length is not None or max_out_len is not None:
             self.lengths()
-        self.chat_template_kwargs = template
         self.longest = min(self.backbone.max_length, max_seq_len or sys.maxsize)
         self.cut_middle = mode == "mid"
         self.seed = seed

@@ -165,9 +165,8 @@ class PlainForward:
         self._parts = [each[part] for each in self._attributes for part in parts if each[part]]
         hooks = ("_forward_hooks", "_forward_pre_hooks")
         self._hooks = [each[hook] for each in self._attributes for hook in hooks]
-        buffers = inner.rotary_emb.buffers()
         # One that was made in inference mode, as by a load in a decoder, counts no changes.
-        self._rotary_buffers = [buffer for buffer in buffers if not buffer.is_inference()]
+        self._rotary_buffers = [each for each in inner.rotary_emb.buffers() if not each.is_inference()]
         self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
         layers = [_known(layer) for layer in inner.layers]
         self._layers = [layer for layer in layers if layer is not None]

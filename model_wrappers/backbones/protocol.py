@@ -139,7 +139,9 @@ class Ledger:
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
-        self._backbone = backbone
+        self._backbone: Any = backbone
+        self.counter = getattr(backbone, "counter", backbone)  # the same for all that run one model
+        self.tokenizer: Any = getattr(backbone, "tokenizer", None)
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
         self.device = torch.device(getattr(backbone, "device", "cpu"))
@@ -170,19 +172,7 @@ class Ledger:
     @property
     def model(self) -> Any:
         """The backbone's model of transformers', if it has one; calls that go to it are counted."""
-        backbone: Any = self._backbone
-        return backbone.model
-
-    @property
-    def tokenizer(self) -> Any:
-        """The backbone's tokenizer, if it has one."""
-        backbone: Any = self._backbone
-        return backbone.tokenizer
-
-    @property
-    def counter(self) -> Any:
-        """What is the same for all backbones that run one model of transformers'."""
-        return getattr(self._backbone, "counter", self._backbone)
+        return self._backbone.model
 
     def enter(self, calls: int, rows: int, tokens: int, cached: int = 0) -> None:
         """Add to the counts."""
@@ -218,11 +208,12 @@ class Ledger:
         that are not new."""
         kept = 0 if cache is None else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
         self.enter(1, 1, ids_1N.numel(), kept)
-        backbone: Any = self._backbone
         # A backbone that only appends need not know of the rest.
         how = {} if write == "append" else {"write": write, "slot_N": slot_N}
         with counted_by(None):
-            logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
+            logits, cache = self._backbone.extend(
+                ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how
+            )
         return self._watched(logits), cache
 
     def context(
@@ -245,9 +236,8 @@ class Ledger:
         known = 0 if encoded is None else encoded.count
         parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
         self.enter(len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0))
-        backbone: Any = self._backbone
         with counted_by(None):
-            logits_1CV, encoded = backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
+            logits_1CV, encoded = self._backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
 
     def check_logits(self, other: Ledger) -> None:
