@@ -148,11 +148,11 @@ class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):  # by this end of the name tra
     model leaves them so."""
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        inv_freq = self.inv_freq
+        inv_freq: torch.Tensor = self.inv_freq
         super()._apply(fn, recurse)
         if inv_freq.is_meta:
             inv_freq, _ = self.compute_default_rope_parameters(self.config)
-        self.inv_freq = inv_freq.to(self.inv_freq.device)  # moved, not cast
+        self._buffers["inv_freq"] = inv_freq.to(self.inv_freq.device)  # moved, not cast
         return self
 
     @torch.no_grad()
