@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike, counted_by
 from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
-from model_wrappers.options import Options, convert_options
+from model_wrappers.options import Options, convert_options, python_number
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded, FullObserver, Observer, Trace
@@ -47,9 +47,10 @@ def decode(
     method, own_options = split_options(method)
     decoder = decoder_named(method)
     options = check_options(decoder, own_options | method_options)
+    temperature = python_number(temperature)
     check_temperature(decoder, temperature)
-    lengths = (gen_length, block_length)
-    sampler = Sampler(seed) if sampler is None else sampler
+    lengths = (python_number(gen_length), python_number(block_length))
+    sampler = Sampler(python_number(seed)) if sampler is None else sampler
     request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):

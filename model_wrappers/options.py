@@ -81,10 +81,21 @@ def meant(
     return f"; did you mean {' or '.join(near)}?{listed if whole else ''}" if near else listed
 
 
+def python_number(value: Any) -> Any:
+    """A scalar of numpy's or torch's as Python's, a whole float as an int; anything else as it
+    is."""
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
 def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
     """The options of a decoder, `whose` for messages. Raises ValueError naming the option and what
     is valid."""
     names = kind.__struct_fields__
+    values = {name: python_number(value) for name, value in values.items()}
     for name in values:
         if name not in names:
             raise ValueError(f"unknown option {name!r} for {whose}{meant(name, names, whole=True)}")

@@ -38,7 +38,14 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "length_penalty": [1],
     "presence_penalty": [0],
     "frequency_penalty": [0],
+    "no_repeat_ngram_size": [0],
+    "min_new_tokens": [0, 1],
+    "num_return_sequences": [1],
+    "early_stopping": [False],
+    "revision": ["main"],
+    "attn_implementation": ["sdpa", "eager"],
 }
+UNUSED = ("use_cache", "pad_token_id")  # settings that change nothing at any value
 
 
 class TextModel:
@@ -85,6 +92,13 @@ class TextModel:
         **more: Any,
     ) -> None:
         self.decoder = decoder_named(method)
+        # What lm-eval and transformers call them.
+        max_seq_len = more.pop("max_length", max_seq_len)
+        tokenizer_path = more.pop("tokenizer", tokenizer_path)
+        dtype = more.pop("torch_dtype", dtype)
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
+        if "enable_thinking" in more:
+            self.chat_template_kwargs["enable_thinking"] = more.pop("enable_thinking")
         self.options = self._options(options or {}, more)
         self.temperature = temperature
         check_temperature(self.decoder, temperature)
@@ -105,7 +119,6 @@ class TextModel:
             self._block = self.backbone.blocks.length
         if gen_length is not None or max_out_len is not None:
             self.lengths()
-        self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self.longest = min(self.backbone.max_length, max_seq_len or sys.maxsize)
         self.cut_middle = mode == "mid"
         self.seed = seed
@@ -117,7 +130,7 @@ class TextModel:
         known = self.decoder.options.__struct_fields__
         kind = type(self).__name__
         for name, value in more.items():
-            if name not in (*known, *self.THEIRS) and not is_neutral(name, value):
+            if name not in (*known, *self.THEIRS) and value is not False and not is_neutral(name, value):
                 inits = [base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)]
                 valid = [*dict.fromkeys(name for init in inits for name in inspect.signature(init).parameters), *known]
                 what = f"{kind}(method={self.decoder.name!r})"
@@ -268,7 +281,7 @@ class TextModel:
 def is_neutral(name: str, value: Any) -> bool:
     """Whether a setting of other models, which decoders here do not have, changes nothing at this
     value."""
-    return name in NEUTRAL and (value is None or value in NEUTRAL[name])
+    return value is None or name in UNUSED or value in NEUTRAL.get(name, ())
 
 
 def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:

@@ -143,14 +143,21 @@ class LLaDAConfig(LlamaConfig):
         return super().from_dict(d, **kwargs)
 
 
-class _Fp32Rotary(LlamaRotaryEmbedding):
+class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):  # by this end of the name transformers fills `inv_freq`
     """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the
     model leaves them so."""
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        inv_freq: torch.Tensor = self.inv_freq
+        super()._apply(fn, recurse)
+        if inv_freq.is_meta:
+            inv_freq, _ = self.compute_default_rope_parameters(self.config)
+        self._buffers["inv_freq"] = inv_freq.to(self.inv_freq.device)  # moved, not cast
+        return self
+
     @torch.no_grad()
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        inv_freq, _ = self.compute_default_rope_parameters(self.config)
-        angles = position_ids[..., None].float() * inv_freq.to(x.device)
+        angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
         angles = torch.cat((angles, angles), -1)
         return angles.cos(), angles.sin()
 
@@ -179,7 +186,7 @@ class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
 
     def __init__(self, config: LLaDAConfig) -> None:
         super().__init__(config)
-        self.model.rotary_emb = _Fp32Rotary(config)
+        self.model.rotary_emb = _Fp32RotaryEmbedding(config)
         if self.config._attn_implementation == "sdpa":
             self.set_attn_implementation("llada_sdpa")
 

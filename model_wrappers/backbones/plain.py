@@ -165,6 +165,8 @@ class PlainForward:
         self._parts = [each[part] for each in self._attributes for part in parts if each[part]]
         hooks = ("_forward_hooks", "_forward_pre_hooks")
         self._hooks = [each[hook] for each in self._attributes for hook in hooks]
+        # One that was made in inference mode, as by a load in a decoder, counts no changes.
+        self._rotary_buffers = [each for each in inner.rotary_emb.buffers() if not each.is_inference()]
         self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
         layers = [_known(layer) for layer in inner.layers]
         self._layers = [layer for layer in layers if layer is not None]
@@ -195,6 +197,7 @@ class PlainForward:
             sum(map(len, self._hooks)),
             [norm["variance_epsilon"] for norm in self._norms],
             [*(self._config.rope_parameters or {}).values()],
+            [buffer._version for buffer in self._rotary_buffers],
         )
 
     @property

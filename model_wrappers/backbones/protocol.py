@@ -139,7 +139,9 @@ class Ledger:
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
-        self._backbone = backbone
+        self._backbone: Any = backbone
+        self.counter = getattr(backbone, "counter", backbone)  # the same for all that run one model
+        self.tokenizer: Any = getattr(backbone, "tokenizer", None)
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
         self.device = torch.device(getattr(backbone, "device", "cpu"))
@@ -169,8 +171,8 @@ class Ledger:
 
     @property
     def model(self) -> Any:
-        """What is the same for all backbones that run one model of transformers'."""
-        return getattr(self._backbone, "counter", self._backbone)
+        """The backbone's model of transformers', if it has one; calls that go to it are counted."""
+        return self._backbone.model
 
     def enter(self, calls: int, rows: int, tokens: int, cached: int = 0) -> None:
         """Add to the counts."""
@@ -206,11 +208,12 @@ class Ledger:
         that are not new."""
         kept = 0 if cache is None else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
         self.enter(1, 1, ids_1N.numel(), kept)
-        backbone: Any = self._backbone
         # A backbone that only appends need not know of the rest.
         how = {} if write == "append" else {"write": write, "slot_N": slot_N}
         with counted_by(None):
-            logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
+            logits, cache = self._backbone.extend(
+                ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how
+            )
         return self._watched(logits), cache
 
     def context(
@@ -233,9 +236,8 @@ class Ledger:
         known = 0 if encoded is None else encoded.count
         parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
         self.enter(len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0))
-        backbone: Any = self._backbone
         with counted_by(None):
-            logits_1CV, encoded = backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
+            logits_1CV, encoded = self._backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
 
     def check_logits(self, other: Ledger) -> None:
@@ -277,12 +279,12 @@ def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
         if around is not None and ledgers is not None:
             target, draft = around
             for ledger in ledgers:
-                (target if ledger.model is target.model else draft).add(ledger)
+                (target if ledger.counter is target.counter else draft).add(ledger)
 
 
 @contextmanager
-def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
-    """Enter a call that no ledger makes, of a `Ledger.model`: as the target's, or else as a
+def counted(counter: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
+    """Enter a call that no ledger makes, of a `Ledger.counter`: as the target's, or else as a
     draft's.
 
     What runs in this block is part of that call.
@@ -292,7 +294,7 @@ def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[Non
         yield
         return
     target, draft = ledgers
-    (target if target.model is model else draft).enter(1, rows, tokens, cached)
+    (target if target.counter is counter else draft).enter(1, rows, tokens, cached)
     with counted_by(None):
         yield
 

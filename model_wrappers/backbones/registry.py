@@ -18,6 +18,7 @@ from model_wrappers.backbones.adapters import CONFIG as ADAPTER
 from model_wrappers.backbones.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from model_wrappers.backbones.adapters import adapter_of, base_of, merged
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_finite
+from model_wrappers.backbones.protocol import counted_by
 from model_wrappers.backbones.weights import QUIET, check_dtypes, load_remote, load_weights, quiet
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in families.ALL}
@@ -99,7 +100,8 @@ def load_backbone(
             how = {"dtype": torch_dtype, "attn_implementation": _attention(family, attn)}
             model = _model(family, source, config, adapter, how).to(torch_device)
             backbone = _backbone(family, model, source, adapter, str(name), cuda_graphs)
-        check_finite(backbone)
+        with counted_by(None):  # a decoder that loads a model pays for its own calls alone
+            check_finite(backbone)
     except Exception as error:  # whatever transformers makes of a folder
         raise ValueError(f"cannot load model {name!s}: {_reason(error, given)}") from error
     return backbone

@@ -4,6 +4,7 @@ import time
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fakes import ON_LOGITS, WHOLE, RandomConditionals, Recorder, tiny_llada
@@ -11,7 +12,7 @@ from families import tiny
 
 from harness.audit.oracle import RowBackbone
 from harness.runs.responses import cost_and_tokens
-from model_wrappers import METHODS, Backbone, decode
+from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -161,6 +162,17 @@ def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, g
         decode(tiny, prompt, gen_length=8, given=given)
 
 
+def test_numbers_of_numpy_and_torch_and_whole_floats_are_taken(tiny: Backbone, prompt: torch.Tensor) -> None:
+    lengths = {"gen_length": np.int64(8), "block_length": torch.tensor(4.0)}
+    others = {"temperature": np.float32(0.5), "seed": np.int64(3), "steps": 4.0}
+    out = decode(tiny, prompt, "llada", **lengths, **others)  # type: ignore[arg-type]
+    plain = decode(tiny, prompt, "llada", gen_length=8, block_length=4, temperature=0.5, seed=3, steps=4)
+    assert torch.equal(out.tokens, plain.tokens)
+    decode(tiny, prompt, "threshold", gen_length=8, tau=np.linspace(0.5, 0.9, 3)[1])
+    with pytest.raises(ValueError, match=r"steps=4\.5"):
+        decode(tiny, prompt, "llada", gen_length=8, steps=np.float64(4.5))
+
+
 # Calls that no ledger makes
 def llada(request: Request) -> None:
     METHODS["llada"].function(request, METHODS["llada"].options(steps=8))
@@ -183,10 +195,26 @@ def test_a_call_of_the_model_itself_is_counted(way: str, tiny: Backbone, prompt:
     assert (trace.forwards, trace.rows, trace.token_forwards, trace.draft_forwards) == (9, 9, 9 * 13, 0)
 
 
+def test_a_request_gives_the_model_and_the_tokenizer(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def decoder(request: Request) -> None:
+        assert request.backbone.model.config is tiny.model.config
+        assert request.backbone.tokenizer is tiny.tokenizer
+        hook = request.backbone.model.model.layers[0].register_forward_hook(lambda *given: hooked.append(1))
+        hidden_1LE = request.backbone.model.model(request.x_1L).last_hidden_state
+        hook.remove()
+        assert torch.equal(request.backbone.model.lm_head(hidden_1LE), request.backbone.model(request.x_1L).logits)
+        llada(request)
+
+    hooked: list[int] = []
+    trace = decode(tiny, prompt, decoder, gen_length=8).trace
+    assert (trace.forwards, trace.draft_forwards, trace.changed_forwards) == (8 + 2, 0, 0) and hooked == [1]
+
+
 def test_a_draft_of_ones_own_is_counted_as_one(tiny: Backbone, prompt: torch.Tensor) -> None:
     other = tiny_llada(5)
 
     def decoder(request: Request) -> None:
+        load_backbone("nano")  # its check is no draft
         other.logits(request.x_1L.repeat(2, 1))
         other.model(request.x_1L)
         decode(other, prompt, "llada", gen_length=4)

@@ -125,6 +125,16 @@ def test_gen_length_wins_and_what_changes_nothing_is_passed_over(
     assert "responses have gen_length=16 tokens, not max_gen_toks=4" in capsys.readouterr().err
 
 
+def test_keywords_of_lm_evals_models_are_taken(nano: Backbone) -> None:
+    names = {"max_length": 50, "tokenizer": nano.text_tokenizer().name_or_path, "torch_dtype": "float32"}
+    neutral = {"parallelize": False, "revision": "main", "peft": None, "attn_implementation": "eager"}
+    model = FefDllm("nano", method="llada", gen_length=8, enable_thinking=True, **names, **neutral)
+    assert model.longest == 50 and model.chat_template_kwargs == {"enable_thinking": True}
+    settings = {"use_cache": True, "early_stopping": False, "num_return_sequences": 1, "pad_token_id": 3}
+    more = {"no_repeat_ngram_size": 0, "min_new_tokens": 1}
+    assert len(model.generate_until(generations(["Copy"], **settings, **more))) == 1
+
+
 def test_a_model_that_decodes_no_batches_decodes_one_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     note.cache_clear()
     backbone = load_backbone("nano")

@@ -93,6 +93,22 @@ def test_rotary_angles_stay_fp32_in_bfloat16(official_folder: Path) -> None:
     torch.testing.assert_close(cosine[0, :, 0], torch.arange(60).float().cos())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_other_rotary_frequencies_count(official_folder: Path, dtype: str) -> None:
+    backbone = load_backbone(official_folder, dtype=dtype)
+    before_BLV = backbone.logits(IDS_BL)
+    rotary = backbone.model.model.rotary_emb
+    frequencies = rotary.inv_freq.clone()
+    rotary.inv_freq *= 0.5
+    with torch.inference_mode():
+        halved_BLV = backbone.model(IDS_BL).logits
+    assert not torch.allclose(halved_BLV, before_BLV)
+    torch.testing.assert_close(backbone.logits(IDS_BL), halved_BLV)
+    rotary.inv_freq = frequencies
+    assert torch.equal(backbone.logits(IDS_BL), before_BLV)
+    assert rotary.to(torch.float16).inv_freq is frequencies
+
+
 def test_official_checkpoint_without_tokenizer_decodes_ids(official_folder: Path) -> None:
     backbone = load_backbone(official_folder)
     assert backbone.tokenizer is None
