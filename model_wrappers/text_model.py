@@ -130,7 +130,7 @@ class TextModel:
         known = self.decoder.options.__struct_fields__
         kind = type(self).__name__
         for name, value in more.items():
-            if name not in (*known, *self.THEIRS) and value is not False and not is_neutral(name, value):
+            if name not in (*known, *self.THEIRS) and not is_neutral(name, value):
                 inits = [base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)]
                 valid = [*dict.fromkeys(name for init in inits for name in inspect.signature(init).parameters), *known]
                 what = f"{kind}(method={self.decoder.name!r})"

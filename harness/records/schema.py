@@ -5,7 +5,7 @@ what is there must have its type and range. Fields that are not named here are a
 """
 
 import hashlib
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -135,52 +135,6 @@ class PluginName(Struct):
         return [*self.registered.get("decoders", []), *self.registered.get("presets", [])]
 
 
-class Scoring(TypedDict, total=False):
-    """What a scoring did: the sandboxes, suites without verdicts, hashes of judges, what changed since the run."""
-
-    sandbox: str
-    not_scored: dict[str, str]
-    judges: dict[str, str]
-    changed: dict[str, str]
-
-
-class Receipt(TypedDict, total=False):
-    """What tables read of the machine's state at the start or the end of a session."""
-
-    busy_percent: float | None
-    gpu: dict[str, Any] | None
-
-
-class Session(TypedDict, total=False):
-    """What tables read of a session."""
-
-    start: Receipt | None
-    end: Receipt | None
-    workers: dict[str, dict[str, Any]] | None
-    left_out: list[dict[str, Any]]
-
-
-class Weights(TypedDict, total=False):
-    """What tables read of a model."""
-
-    sha256: dict[str, str] | None
-    parameters: float | None
-
-
-class DataFiles(TypedDict, total=False):
-    """What tables read of the problems."""
-
-    files: dict[str, dict[str, Any]] | None
-
-
-class Shapes(TypedDict, total=False):
-    """Parts of run.json that are kept as they are, and must have this form."""
-
-    sessions: list[Session]
-    weights: dict[str, Weights]
-    data: DataFiles
-
-
 class RunRecord(Struct, kw_only=True):
     """run.json; scoring and sessions come while the run goes on. options: given, which --resume takes again."""
 
@@ -196,7 +150,7 @@ class RunRecord(Struct, kw_only=True):
     options: dict[str, Any] = {}
     plugins: list[PluginName] = []
     sessions: list[dict[str, Any]] = []
-    scoring: Scoring = {}
+    scoring: dict[str, Any] = {}
 
 
 class ItemRecord(Struct):

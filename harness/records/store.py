@@ -47,7 +47,6 @@ from harness.records.schema import (
     PromptRecord,
     RunConfig,
     RunRecord,
-    Shapes,
     WindowRecord,
 )
 
@@ -102,7 +101,6 @@ def read_meta(folder: Path) -> RunRecord:
     given = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
     with explained(f"{path} is damaged", msgspec.ValidationError):
         record = msgspec.convert(given, RunRecord)
-        msgspec.convert(given, Shapes)
     if "config_hash" in given and record.config_hash != _hash(meta["config"]):
         _say(f"{path}: the configuration was edited since the run, which had the hash {record.config_hash}")
     return record

@@ -41,7 +41,6 @@ LIMITS = {
     "RLIMIT_CORE": 0,
 }
 STARTUP_SECONDS = 60.0  # of the clock, until the program begins; on an idle machine it takes less than 0.1
-START_ATTEMPTS = 3
 REPORT_BYTES = 16384
 OTHER_USER = 2**30  # root's programs become a user from here on, who owns nothing
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -283,11 +282,9 @@ def execute(program: Program, sandbox: Sandbox) -> Outcome:
 
 
 def _started(program: Program, sandbox: Sandbox) -> Outcome:
-    complaint = ""
-    for _ in range(START_ATTEMPTS):
-        outcome, complaint = attempt(program, sandbox)
-        if outcome is not None:
-            return outcome
+    outcome, complaint = attempt(program, sandbox)
+    if outcome is not None:
+        return outcome
     raise UserError(f"a sandbox did not start ({complaint}); free memory or processes, then score the run again")
 
 
@@ -313,10 +310,12 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
             except OSError as error:
                 return None, str(error)
             try:
-                outcome = _read_outcome(process, nonce, wall_clock(program.seconds))
+                # By the clock, for a program that waits: long, so that a busy machine ends no other.
+                outcome = _read_outcome(process, nonce, 30 + 4 * program.seconds)
             finally:
                 end(process)
-            return outcome, last_line(complaints.read() if complaints.seek(0) == 0 else b"")
+            complaints.seek(0)
+            return outcome, last_line(complaints.read())
 
 
 def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:
@@ -337,11 +336,6 @@ def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:
         "calls": sandbox.calls,
         "root": user is not None,
     }
-
-
-def wall_clock(seconds: float) -> float:
-    """The seconds of the clock after which a program is killed that uses too little CPU time to be stopped by it."""
-    return 30 + 4 * seconds
 
 
 def interpreter() -> str:

@@ -151,14 +151,6 @@ def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
     return list(problems_of(suite, named[0], max(TEST_PROBLEMS, limit or 0), named[1], fewer=True))
 
 
-def write_suites(
-    folder: Path, split: str = "test", count: int = TEST_PROBLEMS, suites: Iterable[str] = GENERATED
-) -> None:
-    """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
-    for suite in map(suite_named, suites):
-        write_problems(folder, suite, problems_of(suite, split, count))
-
-
 def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
     """Write problems of a suite below `folder/data`, as its real file is laid out."""
     generator, path = suite.generated, suite.files(True, folder)[0]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from generated import write_suites
 
 from harness.records.store import read_run
 from harness.run import main
-from harness.suites.registry import write_suites
 
 pytestmark = pytest.mark.slow
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from command_lines import refused
 from fakes import WHOLE
+from generated import write_suites
 from opencompass_config import write_config
 from paths import ROOT
 from verdicts_only import evaluate
@@ -24,7 +25,7 @@ from harness.records.files import each_frame, read_prompts, replay
 from harness.records.store import read_lines, read_run
 from harness.run import main
 from harness.sandbox.program import choose
-from harness.suites.registry import suite_named, write_suites
+from harness.suites.registry import suite_named
 
 KEYS = ["method", "suite", "item"]
 LENGTHS = {"gsm8k": 48, "humaneval": 48}  # of nano's responses; .ci/run has a timed run of all suites

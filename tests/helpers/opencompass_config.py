@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from harness.suites.registry import suite_named, write_suites
+from generated import write_suites
+
+from harness.suites.registry import suite_named
 
 
 def write_config(folder: Path, count: int, **models: tuple[str, str, dict[str, int]]) -> None:

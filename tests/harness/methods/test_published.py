@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generated import write_suites
 from run_records import item, save
 
 from harness.options import parsed
@@ -11,7 +12,7 @@ from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
 from harness.suites.published import PUBLISHED, Published, family_of, published_accuracy, settings_of_model
-from harness.suites.registry import SUITES, suite_named, write_suites
+from harness.suites.registry import SUITES, suite_named
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.decoders import METHODS
 from tables.render import render

@@ -87,19 +87,11 @@ def test_windows_of_an_item_in_flight_are_left_out(tmp_path: Path) -> None:
     assert set(read_run(tmp_path).windows["item"]) == {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"data": {"files": {"gsm8k": 5}}}, r"damaged: Expected `object`, got `int` - at `\$.data.files"),
-        ({"sessions": [{"start": "x"}]}, r"got `str` - at `\$.sessions\[0\].start`"),
-        ({"scoring": {"not_scored": "x"}}, r"damaged: Expected `object`, got `str` - at `\$.scoring.not_scored`"),
-    ],
-)
-def test_a_run_json_that_disagrees_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_a_run_json_of_another_form_is_refused(tmp_path: Path) -> None:
     write(tmp_path, *records())
     meta = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(meta | change))
-    with pytest.raises(UserError, match=says):
+    (tmp_path / "run.json").write_text(json.dumps(meta | {"sessions": "x"}))
+    with pytest.raises(UserError, match=r"damaged: Expected `array`, got `str` - at `\$.sessions`"):
         read_run(tmp_path)
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from command_lines import resolved_run
+from generated import write_suites
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
 from harness.records.schema import item_seed
 from harness.runs.loading import load
 from harness.runs.problems import load_problems, prepare, prompts_of
-from harness.suites.registry import SUITES, drawn, suite_named, write_problems, write_suites
+from harness.suites.registry import SUITES, drawn, suite_named, write_problems
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED, TRAINED
 from model_wrappers.costs import hash_of

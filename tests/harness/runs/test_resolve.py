@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from command_lines import config_of, resolved_run
+from generated import write_suites
 from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
 from harness.runs.models import read_models
-from harness.suites.registry import write_suites
 
 
 def resolved(*line: str) -> RunConfig:

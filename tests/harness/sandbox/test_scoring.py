@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generated import write_suites
 from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
@@ -19,7 +20,7 @@ from harness.sandbox.program import UNSAFE, Containment, Sandbox, choose
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import verdict_in
 from harness.scoring import main
-from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated, write_suites
+from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated
 from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generated import write_suites
 from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.sandbox import verdicts
-from harness.suites.registry import problems, suite_named, suites_named, write_suites
+from harness.suites.registry import problems, suite_named, suites_named
 from model_wrappers import load_backbone
 
 NAMED = ["gsm8k", "math", "math500", "humaneval", "mbpp"]

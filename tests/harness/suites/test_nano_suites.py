@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from generated import write_suites
 
 from harness.suites import lists, mbpp
 from harness.suites.lists import LIST_TASKS, line_is_right, read_list, sentence_is_right, write_list
@@ -17,7 +18,6 @@ from harness.suites.registry import (
     problems,
     split_named,
     suite_named,
-    write_suites,
 )
 from harness.suites.spec import Problem, split_of
 from model_wrappers import load_backbone
