@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from fakes import WHOLE, request_for, tiny_llada, trace_of
+from window_sums import window_sums
 
-from harness.records.files import TraceRecord, replay, window_sums
+from harness.records.files import TraceRecord, replay
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.options import Options
 from model_wrappers.request import Request
