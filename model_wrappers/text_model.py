@@ -42,6 +42,7 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "min_new_tokens": [0, 1],
     "num_return_sequences": [1],
     "early_stopping": [False],
+    "parallelize": [False],
     "revision": ["main"],
     "attn_implementation": ["sdpa", "eager"],
 }

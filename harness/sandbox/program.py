@@ -77,8 +77,10 @@ REFUSED = [
     *("truncate", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
 ]
 ENDED_BY_KERNEL = (-signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGXCPU, 128 + signal.SIGKILL)
-SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-CHILDREN = ("fork", "vfork", "execve", "execveat", "setsid", "setpgid", *SIGNALS)
+CHILDREN = [
+    *("fork", "vfork", "execve", "execveat", "setsid", "setpgid"),
+    *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"),
+]
 # System calls that do nothing and say that they did: honest programs copy files with their modes and times.
 PRETENDED = [
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),

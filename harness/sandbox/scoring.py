@@ -204,7 +204,7 @@ class Scorer:
 def describe_scoring(scoring: dict[str, Any]) -> str:
     """What a scoring did with model-written code, and what it left out; a line each."""
     names = [name for name in scoring["sandbox"].split(", ") if name != "none"]
-    text = "; ".join(HOW.get(name, name) for name in names) or "no model-written program was run"
+    text = "; ".join(HOW[name] for name in names) or "no model-written program was run"
     lines = [f"scored: {text}"]
     lines += [f"not scored: {suite}: {reason}" for suite, reason in scoring["not_scored"].items()]
     return "\n".join(lines)
