@@ -64,7 +64,7 @@ REFUSED = [
     *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig"),
     *("fsmount", "fspick", "mount_setattr"),
     # other processes
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_open", "pidfd_getfd", "kcmp"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_open", "pidfd_getfd"),
     *("pidfd_send_signal", "setpriority", "ioprio_set", "sched_setscheduler", "sched_setparam", "sched_setattr"),
     *("sched_setaffinity", "migrate_pages", "move_pages"),
     # the kernel
