@@ -45,7 +45,7 @@ def option(
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Options of this kind with these values, by field name; None and False stand for no value.
+    """Options of this kind with these values, by field name, and `named`, the names; None and False are no value.
 
     Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
     """
@@ -74,7 +74,9 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
             wrong = f"{value} must be at most {most}"
         if wrong:
             raise UserError(f"{_flag(name)} {wrong}")
-    return kind(**converted)
+    made = kind(**converted)
+    vars(made)["named"] = frozenset(converted)  # a usual value that was given is not one that was left out
+    return made
 
 
 def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:

@@ -81,13 +81,10 @@ def evaluate(
             raise UserError(f'{name} is text or a list, such as ["llada", "threshold(tau=0.9)"], not {value!r}')
     if other := [name for name in COMMANDS if options.get(name)]:
         raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
-    given = {
-        "methods": methods if isinstance(methods, str) else (methods,) if callable(methods) else tuple(methods),
-        "suite": suites if isinstance(suites, str) else tuple(suites),
-        "model": model,
-        "limit": limit,
-        **options,
-    }
+    given = {"methods": _elements(methods), "suite": _elements(suites), "model": model, "limit": limit, **options}
+    for name, usual in {"methods": DEFAULT_METHODS, "suite": DEFAULT_SUITES, "model": "nano"}.items():
+        if given[name] == usual:  # as if it were not given: --resume then takes the run's
+            del given[name]
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # as the command does
     try:
@@ -96,6 +93,13 @@ def evaluate(
     finally:
         logging.disable(before)
     return open_run(folder)
+
+
+def _elements(given: Any) -> Any:
+    """Elements of a list as the command has them: text, or a tuple."""
+    if callable(given):
+        return (given,)
+    return given if isinstance(given, str) else tuple(given)
 
 
 def _signature() -> inspect.Signature:

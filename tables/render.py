@@ -51,22 +51,9 @@ SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheet
 STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
 
-def render(
-    run: Run,
-    paper: bool = False,
-    intervals: bool = False,
-    against: str = "",
-    measures: bool = False,
-    published: bool = False,
-) -> dict[str, str]:
-    """File name -> content of every table of a run.
-
-    paper: the paper's numbers too, where it has any of the run's methods and suites. intervals: sub-rows of intervals
-    and p-values. against: the method to compare all others with. measures: those of the field too. published:
-    published accuracies beside the measured ones. Raises UserError if the run has no items, is damaged or has no such
-    method.
-    """
-    return as_files(sheets_of(run, paper, intervals, against, measures, published))
+def render(run: Run, **tables: Any) -> dict[str, str]:
+    """File name -> content of every table of a run; arguments and errors as of `sheets_of`."""
+    return as_files(sheets_of(run, **tables))
 
 
 def sheets_of(
@@ -77,7 +64,19 @@ def sheets_of(
     measures: bool = False,
     published: bool = False,
 ) -> list[Sheet]:
-    """Every table of a run with its numbers; arguments and errors as of `render`."""
+    """Every table of a run with its numbers.
+
+    Args:
+        run: as read.
+        paper: the paper's numbers too, where it has any of the run's methods and suites.
+        intervals: sub-rows of intervals and p-values.
+        against: the method to compare all others with.
+        measures: those of the field too.
+        published: published accuracies beside the measured ones.
+
+    Raises:
+        UserError: the run has no items, is damaged or has no such method.
+    """
     pairs = paired(run) if intervals else None
     request = TableRequest(run, measure(run), pairs, paper, against, measures, published)
     return [sheet for make in SHEETS for sheet in make(request)]

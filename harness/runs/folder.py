@@ -44,7 +44,7 @@ def grown(options: RunOptions) -> RunOptions:
     """Options of a run that goes on: what is not given is the run's, and its methods, suites and items stay.
 
     Args:
-        options: with --resume, and the folder of the run in `out`.
+        options: of `harness.options.checked`, with --resume, and the folder of the run in `out`.
 
     Raises:
         UserError: the folder holds a damaged run, or one whose items cannot be more.
@@ -53,22 +53,18 @@ def grown(options: RunOptions) -> RunOptions:
         return options
     meta = read_meta(options.out)
     before = meta.config
-    usual = RunOptions()
-    recorded = {
-        name: value
-        for name, value in checked(RunOptions, meta.options).__dict__.items()
-        if name in meta.options and getattr(options, name) == getattr(usual, name)
-    }
-    options = replace(options, **recorded)
+    named = vars(options)["named"]
+    recorded = vars(checked(RunOptions, meta.options))
+    options = replace(options, **{name: recorded[name] for name in meta.options if name not in named})
     if options.limit is not None and before.limit is not None:
         options = replace(options, limit=max(options.limit, before.limit))
     if options.limit != before.limit and len(before.draws) > 1:
         raise UserError(
             f"--resume: {options.out} has several seeds, and its items are numbered for --limit {before.limit}; keep it"
         )
-    methods = () if options.methods == usual.methods else _listed(options.methods)
-    suites = () if options.suite == usual.suite else _listed(options.suite)
-    options = replace(options, methods=methods or tuple(before.methods), suite=suites or _elements(meta, before.suites))
+    methods = _listed(options.methods) if "methods" in named else tuple(before.methods)
+    suites = _listed(options.suite) if "suite" in named else _elements(meta, before.suites)
+    options = replace(options, methods=methods, suite=suites)
     plugins = [each.plugin for each in meta.plugins if each.plugin not in options.plugin]
     options = replace(options, plugin=(*options.plugin, *plugins))
     config = resolve(options).config

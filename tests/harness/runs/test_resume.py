@@ -189,6 +189,17 @@ def test_what_is_not_given_is_the_runs(tmp_path: Path) -> None:
     assert set(more.methods) == {"ssd", "llada"} and set(more.suites) == {"math"} and more.limit == 4
 
 
+def test_a_usual_value_that_is_given_is_no_value_that_is_left_out(tmp_path: Path) -> None:
+    """README's four suites are the default, and join a run of one; temperature 0 is not that of the run."""
+    run = resolve(checked(RunOptions, {"methods": "llada", "suite": "gsm8k", "limit": 2, "temperature": 0.5}))
+    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": run.config.to_json(), "options": run.given}))
+    line = {"resume": True, "out": tmp_path, "suite": RunOptions().suite, "methods": RunOptions().methods}
+    more = resolve(grown(checked(RunOptions, line))).config
+    assert len(more.suites) == 4 and len(more.methods) == 4 and more.temperature == 0.5
+    other = resolve(grown(checked(RunOptions, {**line, "temperature": 0.0}))).config
+    assert "temperature (0.5 there, 0.0 now)" in unlike_settings(run.config.to_json(), other.to_json())
+
+
 # Workers
 def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
     return {
