@@ -170,6 +170,8 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
         with pool_for(resolved, scratch) as pool:
             if options.overwrite:  # not before all is there that the new run needs
                 remove_records(folder)
+            if config.threads is None:
+                print(f"decodes as with --threads {pool.config.threads}, the fastest number here")
             left_out = record(folder, resolved, pool)
             loaded = pool.problems
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True, loaded=loaded)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.errors import UserError
@@ -32,7 +32,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
     pool: who decodes, ready.
     """
-    config = run.config
+    config = pool.config
     begun = (folder / "run.json").exists()
     recorder = Recorder(folder)
     if recorder.items:
@@ -47,7 +47,15 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     device = config.device or "cpu" if run.workers is None else "cpu"
     with new_or_not_at_all(folder, begun, recorder.items):
         print(announcement(config, pool, bool(config.timed), recorder.done))
-        return _decode(folder, config, pool, device, recorder, notes)
+        left_out = _decode(folder, config, pool, device, recorder, notes)
+    disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
+    if disturbed:
+        print(
+            f"{disturbed} of {len(recorder.items)} responses are marked: other programs had the cores each time that "
+            f"they were timed; on a quiet machine --resume --out {folder} times them again",
+            file=sys.stderr,
+        )
+    return left_out
 
 
 def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
@@ -76,7 +84,8 @@ def _decode(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed
     total = sum(pool.items.values()) * len(config.methods)
-    task = bar.add_task("responses", total=total, completed=len(recorder.items))
+    completed = sum(recorder.done(*key) for key in recorder.items)
+    task = bar.add_task("responses", total=total, completed=completed)
     with session(folder, device, config.timed, more), bar:
         for worker, result in pool.results(queue):
             if isinstance(result, Passes):
@@ -158,7 +167,9 @@ def describe_status(folder: Path) -> str:
 
 def finished(folder: Path, config: RunConfig) -> bool:
     """Whether a folder holds all responses of a run with this configuration."""
-    same = not differences(read_meta(folder).config.to_json(), config.to_json())
+    before = read_meta(folder).config
+    config = structs.replace(config, threads=config.threads or before.threads)
+    same = not differences(before.to_json(), config.to_json())
     return same and describe_status(folder).startswith(FINISHED)
 
 
