@@ -5,6 +5,7 @@ Methods and suites may be strings or categoricals.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -164,6 +165,18 @@ def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
     items[DISTURBED] = (sums["disturbed"] / sums["seconds"]).fillna(0.0)
     items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL]] = math.nan
     return items
+
+
+def suites_with(measured: pd.DataFrame, suites: Sequence[str], column: str) -> list[str]:
+    """The suites that a mean of a number is over: all but those where no method has it, as in one that is not scored.
+
+    Args:
+        measured: rows of `measure`.
+        suites: what the mean should be over; one that has no rows at all stays.
+        column: the number.
+    """
+    known = measured.groupby("suite")[column].count()
+    return [suite for suite in suites if known.get(suite, 1) > 0]
 
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
