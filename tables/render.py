@@ -184,10 +184,10 @@ def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
 def _grid(table: Table) -> Grid:
     """A table for the terminal."""
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("Method", overflow="fold")
+    grid.add_column("\nMethod", overflow="fold")
     columns: list[Any] = table.cells.columns.to_flat_index().to_list()
     for group, heading in columns:
-        grid.add_column(f"{group} {heading}".strip(), justify="right" if group else "left", overflow="fold")
+        grid.add_column(f"{group}\n{heading}", justify="right" if group else "left", overflow="fold")
     for label, row in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True):
         cells = [Text(cell.text, STYLES.get(cell.emphasis, "")) + _mark(cell) for cell in row]
         grid.add_row(Text(str(label)), *cells)
