@@ -23,7 +23,7 @@ from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length
 from model_wrappers.costs import costs_of
-from model_wrappers.decoders import Method, decoder_named
+from model_wrappers.decoders import Method, decoder_and_settings
 from model_wrappers.likelihood import DRAWS, Likelihood, log_likelihood
 from model_wrappers.options import meant, note
 from model_wrappers.trace import Decoded, FullObserver
@@ -53,7 +53,7 @@ class TextModel:
     """One decoding method on one backbone.
 
     path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take
-    one. method: a name, a function, or "FILE.py:name". Its options stand in `options`, or as
+    one. method: a name, a function, "FILE.py:name", or a plugin's preset. Its options stand in `options`, or as
     keywords of their own (`steps=4`). gen_length: tokens of a response, whatever the harness says;
     None takes `max_out_len`, rounded up to blocks, and cuts the text there. device, dtype: by
     default the GPU that is visible and bfloat16, else the CPU and float32. max_seq_len: of prompt
@@ -92,7 +92,10 @@ class TextModel:
         draws: int = DRAWS,
         **more: Any,
     ) -> None:
-        self.decoder = decoder_named(method)
+        self.decoder, preset = decoder_and_settings(method)
+        preset_lengths = preset.pop("gen_length", None), preset.pop("block_length", None)
+        gen_length = preset_lengths[0] if gen_length is None else gen_length
+        block_length = preset_lengths[1] if block_length is None else block_length
         # What lm-eval and transformers call them.
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
@@ -100,7 +103,7 @@ class TextModel:
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         if "enable_thinking" in more:
             self.chat_template_kwargs["enable_thinking"] = more.pop("enable_thinking")
-        self.options = self._options(options or {}, more)
+        self.options = preset | self._options(options or {}, more)
         self.temperature = temperature
         check_temperature(self.decoder, temperature)
         if mode not in ("none", "mid"):
