@@ -1,7 +1,7 @@
 """Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`.
 
-Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or bare text. A function
-of a Python file that an element names is imported here.
+Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or bare text. A
+function of a Python file that an element names is imported here.
 """
 
 import ast

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,9 @@ from harness.suites.questions import judge_of
 from harness.tune import spaces_of
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.lm_eval_model import FefDllm
+from model_wrappers.opencompass_model import DiffusionModel
+from model_wrappers.text_model import TextModel
 
 PAGE = ROOT / "docs" / "extending.md"
 FILE = re.compile(r"`([\w.]+\.(?:py|jsonl))`:\n\n```\w+\n(.*?)```", re.DOTALL)
@@ -46,6 +50,18 @@ def test_the_decoder_runs_with_its_options(outside: Path) -> None:
     forwards = run.items.set_index("method")["forwards"]
     assert forwards["left-to-right(tokens=2)"] * 2 == forwards["llada"]
     assert "| Left to right (tokens=2)" in (out / "tables" / "main.md").read_text()
+
+
+def test_the_decoder_is_found_by_its_file_in_opencompass_and_lm_eval(outside: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8").replace("../", f"{outside}/")
+    (block,) = re.findall(r"```python\n(models = .*?)```", text, re.DOTALL)
+    configuration: dict[str, Any] = {}
+    exec(block, configuration)
+    (keywords,) = configuration["models"]
+    (arguments,) = re.findall(r"--model_args (\S+)", text)
+    models: list[TextModel] = [DiffusionModel(**keywords), FefDllm.create_from_arg_string(arguments)]
+    assert [model.options for model in models] == [{"tokens": 2}] * 2
+    assert [model.decoder.label for model in models] == ["Left to right"] * 2
 
 
 @pytest.mark.parametrize(("start", "calls"), [("margin(", (1, 96)), ("look(", (2, 96))])

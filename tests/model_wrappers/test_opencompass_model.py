@@ -76,7 +76,7 @@ def test_what_it_does_not_know_is_refused_when_the_model_is_built(
 
 
 def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbone) -> None:
-    files = sorted(path for path in (CONFIGS / "models").glob("*.py") if not path.name.startswith("_"))
+    files = sorted(path for path in (CONFIGS / "models").glob("[!_]*.py") if path.stem != "nano_smoke")
     assert len(files) == 6
     for path in files:
         models = Config.fromfile(str(path))["models"]
@@ -84,6 +84,11 @@ def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbon
         assert names == ["llada", "fef-2", "two-stream", "threshold"]
         for each in models:
             DiffusionModel(**({**each} | {"path": nano}))
+
+
+def test_the_smoke_model_file_has_one_decoder_with_short_responses(nano: Backbone) -> None:
+    (model,) = Config.fromfile(str(CONFIGS / "models" / "nano_smoke.py"))["models"]
+    assert DiffusionModel(**({**model} | {"path": nano})).gen_length == 48
 
 
 def test_options_may_be_keywords_and_opencompass_own_keys_are_its_own(nano: Backbone) -> None:
