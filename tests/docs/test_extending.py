@@ -14,8 +14,10 @@ from paths import ROOT
 
 from harness.methods.presets import PRESETS
 from harness.plugins import load
+from harness.records.files import read_prompts
 from harness.records.store import read_run
 from harness.run import main
+from harness.sandbox.program import choose
 from harness.suites.questions import judge_of
 from harness.tune import spaces_of
 from model_wrappers import decode, load_backbone
@@ -88,6 +90,21 @@ def test_the_suites_run(outside: Path) -> None:
         out = outside / suite
         assert main([*arguments(start, outside), "--limit", "1", "--out", str(out)]) == 0
         assert set(read_run(out).items["suite"]) >= {suite}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "prompt", "gold"),
+    [("animals=", "\nB. owl\n", "B"), ("programs=", "add(a, b)", "assert add(1, 2) == 3\nassert add(-1, 1) == 0")],
+)
+def test_choices_and_programs_run_and_are_judged(outside: Path, start: str, prompt: str, gold: str) -> None:
+    if start == "programs=" and choose().sandbox is None:
+        pytest.skip("no sandbox works here")
+    out = outside / "run"
+    assert main([*arguments(start, outside), "--untimed", "--trace", "--out", str(out)]) == 0
+    items = read_run(out).items
+    assert len(items) == 4 and items["correct"].notna().all() and items["gold"].iloc[0] == gold
+    assert prompt in next(iter(read_prompts(out).values()))
 
 
 def test_the_preset_is_one_with_its_own_block_length(outside: Path) -> None:
