@@ -138,7 +138,8 @@ class QuestionsDataset(BaseDataset):  # type: ignore[misc]
     @staticmethod
     def load(path: str, columns: dict[str, str], judge: str) -> Dataset:
         """The questions. Raises UserError, naming the line, for a file that cannot be used."""
-        return Dataset.from_list(read_questions(Questions(Path(path), columns["prompt"], columns["answer"], judge)))
+        questions = Questions(Path(path), columns["prompt"], columns["answer"], judge)
+        return Dataset.from_list(read_questions(questions))
 
 
 class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
@@ -158,7 +159,8 @@ class ChoicesEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item."""
-        letters = [letter_in(text, row["choices"]) for text, row in zip(predictions, test_set, strict=True)]
+        asked = zip(predictions, test_set["choices"], strict=True)
+        letters = [letter_in(text, choices) for text, choices in asked]
         right = [letter == answer for letter, answer in zip(letters, references, strict=True)]
         return _scored(letters, references, right)
 
@@ -178,7 +180,7 @@ class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
             programs.append(Program(code, PROGRAM_SECONDS, tests, preload=preload))
         with _workers() as workers:
             outcomes = list(workers.map(partial(execute, sandbox=self.sandbox), programs))
-        details = []
+        details: list[dict[str, Any]] = []
         for outcome in outcomes:
             result = Explained(outcome.kind)
             result.why = "; ".join(filter(None, [outcome.message, outcome.line]))

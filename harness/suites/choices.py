@@ -15,7 +15,7 @@ FORMS = "give a letter, an index from 0, or the text of one choice"
 
 
 def choice_columns(row: dict[str, Any]) -> list[str]:
-    """The columns of the choices: one with a list, or A, B, ... with a choice each; none where there are no choices."""
+    """The columns of the choices: one with a list, or A, B, ... with a choice each; or none."""
     for name in COLUMNS:
         if name in row:
             return [name]
@@ -42,14 +42,16 @@ def choices_of(row: dict[str, Any], columns: list[str]) -> list[str]:
             values = json.loads(values, parse_int=str, parse_float=str)
     while values and columns[0] == "A" and values[-1] in (None, ""):
         values = values[:-1]
-    if not isinstance(values, list) or not 2 <= len(values) <= len(ascii_uppercase) or _empty(values):
-        raise ValueError(f"{', '.join(columns)} must be a list of at least two choices, not {str(values)[:40]}")
+    if not _is_list_of_choices(values):
+        wrong = f"{', '.join(columns)} must be a list of at least two choices"
+        raise ValueError(f"{wrong}, not {str(values)[:40]}")
     return [text_of(value) for value in values]
 
 
 def with_choices(question: str, choices: list[str]) -> str:
-    """The prompt of a question: its text, a lettered line for each choice, and what to answer with."""
-    lines = [f"{letter}. {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False)]
+    """The prompt of a question: its text, a lettered line a choice, and what to answer with."""
+    lettered = zip(ascii_uppercase, choices, strict=False)
+    lines = [f"{letter}. {choice}" for letter, choice in lettered]
     return "\n".join([question, *lines, REQUEST])
 
 
@@ -61,12 +63,13 @@ def letter_of(answer: str, choices: list[str]) -> str:
         choices: the texts.
 
     Raises:
-        ValueError: the answer is no choice, or is the text of one and the letter or the index of another.
+        ValueError: the answer is no choice, or may be two of them.
     """
-    letters = ascii_uppercase[: len(choices)]
-    readings = {letter for letter, choice in zip(letters, choices, strict=True) if plain(choice) == plain(answer)}
+    letters = list(ascii_uppercase[: len(choices)])
+    texts = dict(zip(letters, choices, strict=True))
+    readings = {letter for letter, text in texts.items() if plain(text) == plain(answer)}
     short = _bare(answer)
-    if short in list(letters):
+    if short in letters:
         readings.add(short)
     if short in map(str, range(len(letters))):
         readings.add(letters[int(short)])
@@ -79,13 +82,13 @@ def letter_of(answer: str, choices: list[str]) -> str:
 def letter_in(response: str, choices: list[str]) -> str:
     """The letter that a response chooses, "" where it chooses none.
 
-    The response is a letter or the text of a choice, or has a letter that stands alone: the first one after its last
-    "answer", else the first one that is no English word.
+    The response is the text of a choice or a letter, or has a letter that stands alone: the first
+    one after its last "answer", else the first one that is no English word.
     """
     letters = ascii_uppercase[: len(choices)]
-    for letter, choice in zip(letters, choices, strict=True):
-        if plain(choice) == plain(response):
-            return letter
+    texts = [plain(choice) for choice in choices]
+    if plain(response) in texts:
+        return letters[texts.index(plain(response))]
     if _bare(response) in list(letters):
         return _bare(response)
     alone = rf"(?<![\w'])[{letters}](?![\w'])"
@@ -100,6 +103,7 @@ def _bare(text: str) -> str:
     return text.strip(" ().\n").upper()
 
 
-def _empty(values: list[Any]) -> bool:
-    """Whether a value is missing or empty."""
-    return any(value is None or value == "" for value in values)
+def _is_list_of_choices(values: Any) -> bool:
+    if not isinstance(values, list) or not 2 <= len(values) <= len(ascii_uppercase):
+        return False
+    return not any(value is None or value == "" for value in values)

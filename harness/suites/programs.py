@@ -6,7 +6,8 @@ from typing import Any
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 # Statements that make no test.
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
+IMPORTS = (ast.Import, ast.ImportFrom)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, *IMPORTS)
 
 
 def tests_of(tests: Any, entry_point: str) -> str:
@@ -29,8 +30,8 @@ def tests_of(tests: Any, entry_point: str) -> str:
         return f"{code}\ncheck({entry_point})"
     if not any(map(_tests, body)):
         raise ValueError(
-            "tests assert and call nothing, so every program would pass; write asserts, or check(candidate) and an "
-            "entry_point"
+            "tests assert and call nothing, so every program would pass; write asserts, or "
+            "check(candidate) and an entry_point"
         )
     return code
 
@@ -46,7 +47,7 @@ def code_in(response: str, prompt: str, entry_point: str) -> str:
 
     Args:
         response: a text.
-        prompt: of the question; it comes first where the response goes on with the function that it begins.
+        prompt: of the question; it comes first where it begins a function that the response ends.
         entry_point: that function, or "".
     """
     fence = FENCE.search(response)

@@ -1,8 +1,9 @@
 """Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
-The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with the answer: `exact`
-up to case and whitespace, `number` by the last number, `math` by OpenCompass's math judge, `choice` by the letter of a
-choice, or a function of (response, answer). `tests` runs a response as a program, with tests in place of an answer.
+The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with
+the answer: `exact` up to case and whitespace, `number` by the last number, `math` by OpenCompass's
+math judge, `choice` by the letter of a choice, or a function of (response, answer). `tests` runs a
+response as a program, with tests in place of an answer.
 """
 
 import csv
@@ -68,8 +69,9 @@ class Questions:
 def questions_of(text: str) -> tuple[str, Questions]:
     """The name and the questions of an element NAME=FILE(column=..., judge=...).
 
-    Without a judge, choices are judged by `choice`, and tests without an answer by `tests`. Columns that are not read
-    are named. An answer that its own judge calls wrong is a warning: a response may have another form than the answer.
+    Without a judge, choices are judged by `choice`, and tests without an answer by `tests`. Columns
+    that are not read are named. An answer that its own judge calls wrong is a warning: a response
+    may have another form than the answer.
 
     Raises:
         UserError: it is no such element, or the file or the judge cannot be used.
@@ -134,7 +136,7 @@ def _absolute(path: str) -> Path:
 
 
 def read_questions(questions: Questions) -> list[dict[str, Any]]:
-    """The rows of a file: {answer, prompt}, with `choices` or `function` where the judge reads these.
+    """The rows of a file: {answer, prompt}, with `choices` or `function` if the judge reads these.
 
     An answer that is no text is as JSON has it; of choices it is the letter, of programs the tests.
 
@@ -148,7 +150,7 @@ def read_questions(questions: Questions) -> list[dict[str, Any]]:
 
 
 def _numbered_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """The rows of a file with their lines. Raises UserError for a file without any, or that cannot be read."""
+    """The rows of a file with their lines. Raises UserError for a file that has none."""
     not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         rows = list(_rows(path))
@@ -158,7 +160,7 @@ def _numbered_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _columns(questions: Questions, row: dict[str, Any]) -> list[str]:
-    """The columns that are read: the prompt's, the answer's, those of choices; or the prompt's and those of tests."""
+    """The columns that are read: the prompt's, and the answer's and the choices' or the tests'."""
     prompt = questions.prompt or _column(row, PROMPTS, "prompt")
     if questions.judge == TESTS:
         return [prompt, *PROGRAM_COLUMNS]
@@ -167,7 +169,7 @@ def _columns(questions: Questions, row: dict[str, Any]) -> list[str]:
         return [prompt, answer]
     choices = choice_columns(row)
     if not choices:
-        raise ValueError("judge=choice needs a column choices with lists, or columns A, B, ... with a choice each")
+        raise ValueError("judge=choice needs a column choices with lists, or columns A, B, ...")
     return [prompt, answer, *choices]
 
 
@@ -184,7 +186,8 @@ def _question(judge: str, columns: list[str], line: int, row: dict[str, Any]) ->
             return {"answer": letter, "choices": choices, "prompt": with_choices(prompt, choices)}
         if judge == TESTS:
             function = str(row.get("entry_point") or "")
-            return {"answer": tests_of(row[TESTS], function), "function": function, "prompt": prompt}
+            tests = tests_of(row[TESTS], function)
+            return {"answer": tests, "function": function, "prompt": prompt}
     except ValueError as error:
         raise ValueError(f"line {line}: {error}") from error
     return {"answer": answer, "prompt": prompt}

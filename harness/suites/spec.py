@@ -27,7 +27,8 @@ RUNS_CODE = re.compile(
 )
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
-EVALUATORS = {CHOICE: "ChoicesEvaluator", TESTS: "ProgramsEvaluator"}  # of judges that read more than the answer
+# Of judges that read more than the answer.
+EVALUATORS = {CHOICE: "ChoicesEvaluator", TESTS: "ProgramsEvaluator"}
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 

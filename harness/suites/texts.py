@@ -6,7 +6,10 @@ from typing import Any
 
 
 def plain(text: str) -> str:
-    """The text without case, whitespace as single blanks. Source: the Unicode Standard, D145, canonical matching."""
+    """The text without case, whitespace as single blanks.
+
+    Source: the Unicode Standard, D145, canonical matching.
+    """
     folded = unicodedata.normalize("NFD", text).casefold()
     return " ".join(unicodedata.normalize("NFD", folded).split())
 

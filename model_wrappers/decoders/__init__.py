@@ -190,7 +190,7 @@ def decoder_named(method: Method) -> Decoder:
 
 
 def decoder_and_settings(method: Method) -> tuple[Decoder, dict[str, Any]]:
-    """A method as `decoder_named` takes it, or a preset that a file or an installed package registers.
+    """A method as `decoder_named` takes it, or a preset that a file or a package registers.
 
     Args:
         method: a name, "FILE.py:name", a decoder or a function.
@@ -210,8 +210,8 @@ def decoder_and_settings(method: Method) -> tuple[Decoder, dict[str, Any]]:
     preset = PLUGIN_PRESETS[method]
     if preset.tokens_per_step or preset.draft_role or preset.suites:
         raise ValueError(
-            f"the preset {method} has tokens_per_step, draft_role or suites, which are for runs of fef-dllm; "
-            f"give method={preset.method!r} with its options"
+            f"the preset {method} has tokens_per_step, draft_role or suites, which only runs of "
+            f"fef-dllm know; give method={preset.method!r} with its options"
         )
     return decoder_named(preset.method), {**preset.options, **preset.lengths}
 
@@ -231,7 +231,7 @@ def _import_method(method: str) -> None:
     if source is None or isinstance(source.source, str):  # no file brings a decoder of this package
         source = getattr(module, name, None)
     if source is None:
-        raise ValueError(f"{file} has no method {name!r}; name a function of it, or what it registers")
+        raise ValueError(f"{file} has no method {name!r}; name its function, or what it registers")
     METHODS[method] = replace(decoder_named(source), name=method)
 
 

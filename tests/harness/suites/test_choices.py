@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
 from harness.errors import UserError
+from harness.sandbox.evaluators import ChoicesEvaluator
 from harness.suites.choices import letter_in, letter_of
 from harness.suites.questions import CHOICE, questions_of, read_questions
 
@@ -32,7 +34,7 @@ def rows_of(folder: Path, text: str, name: str = "q.jsonl") -> list[dict[str, An
         ("q.csv", 'question,choices,answer\nCapital of France?,"[""Rome"", ""Paris"", ""Oslo""]",1\n'),
     ],
 )
-def test_choices_are_lettered_lines_and_the_answer_is_a_letter(tmp_path: Path, name: str, text: str) -> None:
+def test_choices_are_lettered_lines(tmp_path: Path, name: str, text: str) -> None:
     assert rows_of(tmp_path, text, name) == [{"answer": "B", "choices": CITIES, "prompt": PROMPT}]
 
 
@@ -53,7 +55,7 @@ def test_an_answer_is_a_letter_an_index_or_a_text(answer: str, choices: list[str
         ({"choices": ["Rome", None]}, "line 1: choices must be a list of at least two"),
     ],
 )
-def test_a_question_without_one_right_choice_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_a_question_needs_one_right_choice(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         rows_of(tmp_path, json.dumps(GOOD | change))
 
@@ -75,3 +77,10 @@ def test_a_question_without_one_right_choice_is_refused(tmp_path: Path, change: 
 )
 def test_the_letter_of_a_response(response: str, letter: str) -> None:
     assert letter_in(response, CITIES) == letter
+
+
+def test_responses_are_right_by_their_letters(tmp_path: Path) -> None:
+    rows = Dataset.from_list(rows_of(tmp_path, f"{json.dumps(GOOD)}\n" * 3))
+    score = ChoicesEvaluator().score(["B. Paris", "The answer is A.", ""], rows["answer"], rows)
+    assert [detail["correct"] for detail in score["details"]] == [True, False, False]
+    assert [detail["pred"] for detail in score["details"]] == ["B", "A", ""]

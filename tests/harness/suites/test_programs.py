@@ -1,4 +1,4 @@
-"""Questions with tests: read, refused where they test nothing, and run with the program of a response."""
+"""Questions with tests: read, refused where they test nothing, and run after a response."""
 
 import json
 from pathlib import Path
