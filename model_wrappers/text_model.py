@@ -56,8 +56,9 @@ class TextModel:
     one. method: a name, a function, "FILE.py:name", or a plugin's preset. Its options stand in
     `options`, or as keywords of their own (`steps=4`). gen_length: tokens of a response, whatever
     the harness says; None takes `max_out_len`, rounded up to blocks, and cuts the text there.
-    device, dtype: by default the GPU that is visible and bfloat16, else the CPU and float32. max_seq_len: of prompt
-    and response together; a longer prompt is refused, or loses its middle with mode="mid".
+    device, dtype: by default the GPU that is visible and bfloat16, else the CPU and float32.
+    max_seq_len: of prompt and response together; a longer prompt is refused, or loses its middle
+    with mode="mid".
     chat_template_kwargs: what the chat template is rendered with. seed: with the prompt, and how
     often that was asked before, it makes the random seed of a response. draws: of a likelihood
     estimate.
