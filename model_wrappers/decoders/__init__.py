@@ -205,7 +205,7 @@ def decoder_and_settings(method: Method) -> tuple[Decoder, dict[str, Any]]:
         return decoder_named(method), {}
     if method not in METHODS and method not in PLUGIN_PRESETS:
         _import_method(method)
-    if method in METHODS or method not in PLUGIN_PRESETS:
+    if method not in PLUGIN_PRESETS:
         return decoder_named(method), {}
     preset = PLUGIN_PRESETS[method]
     if preset.tokens_per_step or preset.draft_role or preset.suites:
