@@ -94,9 +94,8 @@ class TextModel:
         **more: Any,
     ) -> None:
         self.decoder, preset = decoder_and_settings(method)
-        preset_lengths = preset.pop("gen_length", None), preset.pop("block_length", None)
-        gen_length = preset_lengths[0] if gen_length is None else gen_length
-        block_length = preset_lengths[1] if block_length is None else block_length
+        gen_length = _first(gen_length, preset.pop("gen_length", None))
+        block_length = _first(block_length, preset.pop("block_length", None))
         # What lm-eval and transformers call them.
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
@@ -312,6 +311,10 @@ def stops_of(given: str | Sequence[str] | None) -> list[str]:
     """The texts before which a text ends, of one or several; an empty one ends none."""
     stops = [given] if isinstance(given, str) else list(given or ())
     return [stop for stop in stops if stop]
+
+
+def _first(length: int | None, usual: int | None) -> int | None:
+    return usual if length is None else length
 
 
 def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:

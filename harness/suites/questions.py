@@ -78,12 +78,7 @@ def questions_of(text: str) -> tuple[str, Questions]:
     """
     head, arguments = parse_call(text)
     name, _, file = (part.strip() for part in head.partition("="))
-    judge = str(arguments.pop("judge", ""))
-    path, _, function = judge.rpartition(":")
-    if path.endswith(".py") and function:
-        judge = f"{_absolute(path)}:{function}"
-    elif judge and judge not in BUILT_IN:
-        raise UserError(f"--suite {text}: unknown judge {judge}; give {', '.join(BUILT_IN)} or FILE.py:FUNCTION")
+    judge = _judge_named(text, str(arguments.pop("judge", "")))
     if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
         raise UserError(
             f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a name is letters, "
@@ -99,6 +94,17 @@ def questions_of(text: str) -> tuple[str, Questions]:
     if questions.judge not in (MATH, CHOICE, TESTS):  # math takes OpenCompass to import
         _warn_of_answers(name, answered, judge_of(questions.judge))
     return name, questions
+
+
+def _judge_named(text: str, judge: str) -> str:
+    """A judge with its file's whole path. Raises UserError for an unknown one."""
+    path, _, function = judge.rpartition(":")
+    if path.endswith(".py") and function:
+        return f"{_absolute(path)}:{function}"
+    if judge and judge not in BUILT_IN:
+        valid = f"{', '.join(BUILT_IN)} or FILE.py:FUNCTION"
+        raise UserError(f"--suite {text}: unknown judge {judge}; give {valid}")
+    return judge
 
 
 def _usual_judge(questions: Questions, row: dict[str, Any]) -> str:
