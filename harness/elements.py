@@ -1,21 +1,19 @@
 """Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`.
 
-Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or bare text. A Python
-file from outside this repository that an element names, or a function of one, is imported here.
+Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or bare text. A
+function of a Python file that an element names is imported here.
 """
 
 import ast
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path, PurePath
-from types import ModuleType
 from typing import Any
 
 from harness.errors import UserError, explained
+from model_wrappers.decoders.files import import_file
 
 PAIRS = {")": "(", "]": "[", "}": "{"}
 WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
@@ -144,23 +142,8 @@ def _start_of_arguments(text: str) -> int | None:
     return None
 
 
-def import_file(path: Path, version: str) -> ModuleType:
-    """A file as a module whose name has the version. Raises what the file raises."""
-    name = f"outside_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{version}"
-    specification = importlib.util.spec_from_file_location(name, path)
-    assert specification is not None, "a file that ends in .py has a loader"
-    module = sys.modules[name] = importlib.util.module_from_spec(specification)
-    try:
-        # Not by its loader: compiled files have their date in seconds, and an editor may be faster.
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def import_function(path: Path, name: str, version: str) -> Callable[..., Any]:
+def import_function(path: Path, name: str) -> Callable[..., Any]:
     """A function of a file. Raises UserError for one that is not there or cannot be imported."""
     with explained(f"{path}:{name} cannot be imported", BaseException):
-        function: Callable[..., Any] = getattr(import_file(path, version), name)
+        function: Callable[..., Any] = getattr(import_file(path), name)
         return function

@@ -21,15 +21,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.elements import import_file
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
-from harness.records.files import files_hash, with_helpers
+from harness.records.files import with_helpers
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
 from harness.suites.spec import Generator, Suite
-from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
+from model_wrappers.decoders import (
+    METHODS,
+    NAME,
+    PLUGIN_PRESETS,
+    Decoder,
+    check_label,
+    file_of,
+    name_of,
+)
+from model_wrappers.decoders.files import import_file
 from model_wrappers.options import convert_options
 
 GROUP = "fef_dllm_harness"  # of entry points
@@ -46,6 +54,7 @@ def register_preset(name: str, preset: Preset) -> Preset:
         _, options = split_lengths(values, f"preset {name}")
         convert_options(preset.decoder.options, options, f"preset {name}")
     PRESETS[name] = preset
+    PLUGIN_PRESETS[name] = preset
     return preset
 
 
@@ -165,7 +174,7 @@ def _registered(plugin: str, module: str, path: Path, files: Collection[Path]) -
     others = {kind: set(registry) for kind, registry in registries.items()}
     try:
         if module.endswith(".py"):
-            import_file(path, files_hash([path])[:8])
+            import_file(path)
         else:
             importlib.import_module(module)
         added = {kind: [name for name in each if name not in others[kind]] for kind, each in registries.items()}

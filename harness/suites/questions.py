@@ -1,8 +1,9 @@
 """Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
-The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with the answer: `exact`
-up to case and whitespace, `number` by the last number, `math` by OpenCompass's math judge, or a function of (response,
-answer).
+The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with
+the answer: `exact` up to case and whitespace, `number` by the last number, `math` by OpenCompass's
+math judge, `choice` by the letter of a choice, or a function of (response, answer). `tests` runs a
+response as a program, with tests in place of an answer.
 """
 
 import csv
@@ -11,9 +12,8 @@ import json
 import math
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,10 @@ from typing import Any
 
 from harness.elements import import_function, parse_call
 from harness.errors import UserError, explained
+from harness.suites.choices import choice_columns, choices_of, letter_of, with_choices
+from harness.suites.programs import tests_of
+from harness.suites.texts import plain, text_of
+from model_wrappers.options import note
 
 # Columns of the prompt and of the answer, looked for in this order unless they are named.
 PROMPTS = ("prompt", "question", "problem", "input", "instruction")
@@ -29,7 +33,10 @@ EXACT = "exact"
 NUMBER = "number"
 MATH = "math"
 MATH_JUDGE = "harness.sandbox.evaluators:same_mathematics"  # which takes OpenCompass
-BUILT_IN = (EXACT, NUMBER, MATH)
+CHOICE = "choice"
+TESTS = "tests"
+PROGRAM_COLUMNS = ("tests", "entry_point")
+BUILT_IN = (EXACT, NUMBER, MATH, CHOICE, TESTS)
 FORMAT = "a line is one JSON object; an array is in a file named .json, CSV in one named .csv"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 DIGITS = re.compile(r"(?:(?<!\d)-)?(?:\d+(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d))")
@@ -62,19 +69,16 @@ class Questions:
 def questions_of(text: str) -> tuple[str, Questions]:
     """The name and the questions of an element NAME=FILE(column=..., judge=...).
 
-    An answer that its own judge calls wrong is a warning: a response may have another form than the answer.
+    Without a judge, choices are judged by `choice`, and tests without an answer by `tests`. Columns
+    that are not read are named. An answer that its own judge calls wrong is a warning: a response
+    may have another form than the answer.
 
     Raises:
         UserError: it is no such element, or the file or the judge cannot be used.
     """
     head, arguments = parse_call(text)
     name, _, file = (part.strip() for part in head.partition("="))
-    judge = str(arguments.pop("judge", EXACT))
-    path, _, function = judge.rpartition(":")
-    if path.endswith(".py") and function:
-        judge = f"{_absolute(path)}:{function}"
-    elif judge not in BUILT_IN:
-        raise UserError(f"--suite {text}: unknown judge {judge}; give {', '.join(BUILT_IN)} or FILE.py:FUNCTION")
+    judge = _judge_named(text, str(arguments.pop("judge", "")))
     if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
         raise UserError(
             f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a name is letters, "
@@ -82,13 +86,43 @@ def questions_of(text: str) -> tuple[str, Questions]:
         )
     columns = {key: str(value) for key, value in arguments.items()}
     questions = Questions(_absolute(file), judge=judge, **columns)
-    rows = read_questions(questions)
-    if judge != MATH:  # which takes OpenCompass to import
-        _warn_of_answers(name, rows, judge_of(judge))
+    rows = _numbered_rows(questions.file)
+    if not judge:
+        questions = replace(questions, judge=_usual_judge(questions, rows[0][1]))
+    answered = read_questions(questions)
+    _note_unread(name, questions, [row for _, row in rows])
+    if questions.judge not in (MATH, CHOICE, TESTS):  # math takes OpenCompass to import
+        _warn_of_answers(name, answered, judge_of(questions.judge))
     return name, questions
 
 
-def _warn_of_answers(name: str, rows: list[dict[str, str]], right: Judge) -> None:
+def _judge_named(text: str, judge: str) -> str:
+    """A judge with its file's whole path. Raises UserError for an unknown one."""
+    path, _, function = judge.rpartition(":")
+    if path.endswith(".py") and function:
+        return f"{_absolute(path)}:{function}"
+    if judge and judge not in BUILT_IN:
+        valid = f"{', '.join(BUILT_IN)} or FILE.py:FUNCTION"
+        raise UserError(f"--suite {text}: unknown judge {judge}; give {valid}")
+    return judge
+
+
+def _usual_judge(questions: Questions, row: dict[str, Any]) -> str:
+    """The judge of a file where none is given."""
+    if choice_columns(row):
+        return CHOICE
+    has_answer = questions.answer or {*ANSWERS} & row.keys()
+    return TESTS if TESTS in row and not has_answer else EXACT
+
+
+def _note_unread(name: str, questions: Questions, rows: list[dict[str, Any]]) -> None:
+    columns = dict.fromkeys(column for row in rows for column in row)
+    unread = [column for column in columns if column not in _columns(questions, rows[0])]
+    if unread:
+        note(f"{name}: the judge {questions.judge} does not read the columns {', '.join(unread)}")
+
+
+def _warn_of_answers(name: str, rows: list[dict[str, Any]], right: Judge) -> None:
     numbers = [number for number, row in enumerate(rows, 1) if not _accepts(right, row["answer"])]
     if numbers:
         named = ", ".join(f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers[:SHOWN])
@@ -107,23 +141,62 @@ def _absolute(path: str) -> Path:
     return Path(path).expanduser().resolve()
 
 
-def read_questions(questions: Questions) -> list[dict[str, str]]:
-    """The rows of a file, {answer, prompt}; an answer that is no text is as JSON has it.
+def read_questions(questions: Questions) -> list[dict[str, Any]]:
+    """The rows of a file: {answer, prompt}, with `choices` or `function` if the judge reads these.
+
+    An answer that is no text is as JSON has it; of choices it is the letter, of programs the tests.
 
     Raises:
         UserError: with the line, for a file that cannot be used.
     """
-    path = questions.file
+    rows = _numbered_rows(questions.file)
+    with explained(f"questions {questions.file}", ValueError):
+        columns = _columns(questions, rows[0][1])
+        return [_question(questions.judge, columns, line, row) for line, row in rows]
+
+
+def _numbered_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The rows of a file with their lines. Raises UserError for a file that has none."""
     not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         rows = list(_rows(path))
         if not rows:
             raise ValueError("the file holds no questions")
-        first = rows[0][1]
-        prompt = questions.prompt or _column(first, PROMPTS, "prompt")
-        answer = questions.answer or _column(first, ANSWERS, "answer")
-        # The answer first: OpenCompass fills columns into the prompt in order, and a prompt may hold "{answer}".
-        return [{"answer": _text(*row, answer), "prompt": _prompt(*row, prompt)} for row in rows]
+        return rows
+
+
+def _columns(questions: Questions, row: dict[str, Any]) -> list[str]:
+    """The columns that are read: the prompt's, and the answer's and the choices' or the tests'."""
+    prompt = questions.prompt or _column(row, PROMPTS, "prompt")
+    if questions.judge == TESTS:
+        return [prompt, *PROGRAM_COLUMNS]
+    answer = questions.answer or _column(row, ANSWERS, "answer")
+    if questions.judge != CHOICE:
+        return [prompt, answer]
+    choices = choice_columns(row)
+    if not choices:
+        raise ValueError("judge=choice needs a column choices with lists, or columns A, B, ...")
+    return [prompt, answer, *choices]
+
+
+def _question(judge: str, columns: list[str], line: int, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as OpenCompass gets it. Raises ValueError with the line."""
+    prompt_column, answer_column, *choice_names = columns
+    answer = _text(line, row, answer_column)
+    prompt = _prompt(line, row, prompt_column)
+    # The prompt last: OpenCompass fills columns into it in order, and it may hold "{answer}".
+    try:
+        if judge == CHOICE:
+            choices = choices_of(row, choice_names)
+            letter = letter_of(answer, choices)
+            return {"answer": letter, "choices": choices, "prompt": with_choices(prompt, choices)}
+        if judge == TESTS:
+            function = str(row.get("entry_point") or "")
+            tests = tests_of(row[TESTS], function)
+            return {"answer": tests, "function": function, "prompt": prompt}
+    except ValueError as error:
+        raise ValueError(f"line {line}: {error}") from error
+    return {"answer": answer, "prompt": prompt}
 
 
 def _column(row: dict[str, Any], names: tuple[str, ...], what: str) -> str:
@@ -170,7 +243,7 @@ def _text(line: int, row: dict[str, Any], column: str) -> str:
     value = row.get(column)
     if value is None or value == "":
         raise ValueError(f"line {line}: {column} is missing or empty; the columns are {', '.join(map(str, row))}")
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text_of(value)
 
 
 def _prompt(line: int, row: dict[str, Any], column: str) -> str:
@@ -185,7 +258,7 @@ def _prompt(line: int, row: dict[str, Any], column: str) -> str:
 def judge_of(judge: str) -> Judge:
     """A judge: whether a response is right, given the answer. Raises UserError for a function that cannot be used."""
     if judge == EXACT:
-        return lambda response, answer: _plain(response) == _plain(answer)
+        return lambda response, answer: plain(response) == plain(answer)
     if judge == NUMBER:
         return same_number
     path, _, name = (MATH_JUDGE if judge == MATH else judge).rpartition(":")
@@ -207,8 +280,8 @@ def judge_of(judge: str) -> Judge:
 
 @lru_cache
 def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
-    """A function of a file of this version."""
-    return import_function(path, name, f"{version:x}")
+    """A function of a file, imported once a version."""
+    return import_function(path, name)
 
 
 def same_number(response: str, answer: str) -> bool:
@@ -222,9 +295,3 @@ def last_number(text: str) -> float | None:
     """The last number of a text, in which commas may group thousands; None where there is none."""
     numbers = [match for match in DIGITS.findall(text) if any(sign.isdigit() for sign in match)]
     return float(numbers[-1].replace(",", "")) if numbers else None
-
-
-def _plain(text: str) -> str:
-    """The text without case, whitespace as single blanks. Source: the Unicode Standard, D145, canonical matching."""
-    folded = unicodedata.normalize("NFD", text).casefold()
-    return " ".join(unicodedata.normalize("NFD", folded).split())

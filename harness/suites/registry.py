@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.elements import elements_of
 from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
-from harness.suites.questions import Questions, questions_of
+from harness.suites.questions import TESTS, Questions, questions_of
 from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
 from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
@@ -106,7 +106,8 @@ def add_questions(name: str, questions: Questions) -> None:
     """Make a file of questions a suite. Raises UserError for the name of another kind of suite."""
     if name in SUITES and SUITES[name].questions is None:
         raise UserError(f"--suite {name}=...: a suite {name} is there already; choose another name")
-    SUITES[name] = Suite(name, name, FOREIGN_LENGTHS, questions=questions)
+    executes = questions.judge == TESTS
+    SUITES[name] = Suite(name, name, FOREIGN_LENGTHS, questions=questions, executes=executes)
 
 
 TEST_PROBLEMS = 200

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.suites.published import settings_of_model
-from harness.suites.questions import Questions
+from harness.suites.questions import CHOICE, TESTS, Questions
 from model_wrappers.options import meant
 
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
@@ -27,6 +27,8 @@ RUNS_CODE = re.compile(
 )
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
+# Of judges that read more than the answer.
+EVALUATORS = {CHOICE: "ChoicesEvaluator", TESTS: "ProgramsEvaluator"}
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -232,12 +234,15 @@ def human(prompt: str) -> Rounds:
 
 
 def judged_by(judge: str, named: dict[str, str], **how: Any) -> Generator:
-    """Problems in a file of questions and answers, named as its columns are, scored by a judge of `judge_of`."""
+    """Problems in a file of questions and answers, named as its columns are, scored by a judge."""
+    evaluator = {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": judge}
+    if judge in EVALUATORS:
+        evaluator = {"type": f"harness.sandbox.evaluators.{EVALUATORS[judge]}"}
     return Generator(
         dataset="harness.sandbox.evaluators.QuestionsDataset",
-        load={"columns": named},
+        load={"columns": named, "judge": judge},
         output="answer",
-        evaluation={"evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": judge}},
+        evaluation={"evaluator": evaluator},
         length=32,
         **how,
     )

@@ -6,16 +6,15 @@ when the decoder is used.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from model_wrappers.decoders.files import import_file
 from model_wrappers.decoders.signature import Signature, function_of, name_of_function, signature_of
 from model_wrappers.options import Options, meant
 
@@ -117,6 +116,7 @@ METHODS: dict[str, Decoder] = {
     "pc_sampler": _here("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
     "prophet": _here("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
 }
+PLUGIN_PRESETS: dict[str, Any] = {}  # harness.methods.presets.Preset, by name
 Method = str | Decoder | Function  # a name in METHODS, or what could have one
 WithOptions = tuple[Method, Mapping[str, Any]]
 
@@ -178,32 +178,61 @@ def decoder_named(method: Method) -> Decoder:
     if isinstance(method, Decoder):
         return method
     if callable(method):
-        return Decoder(method, name_of_function(method))
+        registered = (decoder for decoder in METHODS.values() if decoder.source is method)
+        return next(registered, Decoder(method, name_of_function(method)))
     if not isinstance(method, str):
         raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
     if method not in METHODS:
-        _import_decoder(method)
+        _import_method(method)
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}{meant(method, METHODS, whole=True)}")
     return METHODS[method]
 
 
-def _import_decoder(method: str) -> None:
-    """Enter the decoder of a "FILE.py:name" under that text, or those of entry points."""
+def decoder_and_settings(method: Method) -> tuple[Decoder, dict[str, Any]]:
+    """A method as `decoder_named` takes it, or a preset that a file or a package registers.
+
+    Args:
+        method: a name, "FILE.py:name", a decoder or a function.
+
+    Returns:
+        The decoder, and the preset's options and lengths.
+
+    Raises:
+        ValueError: an unknown method, or a preset that depends on the suites of a run.
+    """
+    if not isinstance(method, str):
+        return decoder_named(method), {}
+    if method not in METHODS and method not in PLUGIN_PRESETS:
+        _import_method(method)
+    if method not in PLUGIN_PRESETS:
+        return decoder_named(method), {}
+    preset = PLUGIN_PRESETS[method]
+    if preset.tokens_per_step or preset.draft_role or preset.suites:
+        raise ValueError(
+            f"the preset {method} has tokens_per_step, draft_role or suites, which only runs of "
+            f"fef-dllm know; give method={preset.method!r} with its options"
+        )
+    return decoder_named(preset.method), {**preset.options, **preset.lengths}
+
+
+def _import_method(method: str) -> None:
+    """Enter what a "FILE.py:name" stands for under that text, or what entry points register."""
     file, _, name = method.rpartition(":")
-    if file.endswith(".py"):
-        spec = spec_from_file_location(Path(file).stem, Path(file).expanduser())
-        if spec is None or spec.loader is None:
-            return
-        module = module_from_spec(spec)
-        sys.modules.setdefault(spec.name, module)  # where dataclasses look for names
-        spec.loader.exec_module(module)
-        source = METHODS.get(name) or getattr(module, name, None)
-        if source is not None:
-            METHODS[method] = replace(decoder_named(source), name=method)
+    if not file.endswith(".py"):
+        for entry in entry_points(group="fef_dllm_harness"):
+            entry.load()
         return
-    for entry in entry_points(group="fef_dllm_harness"):
-        entry.load()
+    module = import_file(Path(file).expanduser())
+    if name in PLUGIN_PRESETS:
+        PLUGIN_PRESETS[method] = PLUGIN_PRESETS[name]
+        return
+    source = METHODS.get(name)
+    if source is None or isinstance(source.source, str):  # no file brings a decoder of this package
+        source = getattr(module, name, None)
+    if source is None:
+        raise ValueError(f"{file} has no method {name!r}; name its function, or what it registers")
+    METHODS[method] = replace(decoder_named(source), name=method)
 
 
 def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:

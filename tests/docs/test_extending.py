@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,17 @@ from paths import ROOT
 
 from harness.methods.presets import PRESETS
 from harness.plugins import load
+from harness.records.files import read_prompts
 from harness.records.store import read_run
 from harness.run import main
+from harness.sandbox.program import choose
 from harness.suites.questions import judge_of
 from harness.tune import spaces_of
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.lm_eval_model import FefDllm
+from model_wrappers.opencompass_model import DiffusionModel
+from model_wrappers.text_model import TextModel
 
 PAGE = ROOT / "docs" / "extending.md"
 FILE = re.compile(r"`([\w.]+\.(?:py|jsonl))`:\n\n```\w+\n(.*?)```", re.DOTALL)
@@ -48,6 +54,18 @@ def test_the_decoder_runs_with_its_options(outside: Path) -> None:
     assert "| Left to right (tokens=2)" in (out / "tables" / "main.md").read_text()
 
 
+def test_the_decoder_is_found_by_its_file_in_opencompass_and_lm_eval(outside: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8").replace("../", f"{outside}/")
+    (block,) = re.findall(r"```python\n(models = .*?)```", text, re.DOTALL)
+    configuration: dict[str, Any] = {}
+    exec(block, configuration)
+    (keywords,) = configuration["models"]
+    (arguments,) = re.findall(r"--model_args (\S+)", text)
+    models: list[TextModel] = [DiffusionModel(**keywords), FefDllm.create_from_arg_string(arguments)]
+    assert [model.options for model in models] == [{"tokens": 2}] * 2
+    assert [model.decoder.label for model in models] == ["Left to right"] * 2
+
+
 @pytest.mark.parametrize(("start", "calls"), [("margin(", (1, 96)), ("look(", (2, 96))])
 def test_the_rule_and_the_drafting_decoder_run(outside: Path, start: str, calls: tuple[int, int]) -> None:
     out = outside / "run"
@@ -72,6 +90,21 @@ def test_the_suites_run(outside: Path) -> None:
         out = outside / suite
         assert main([*arguments(start, outside), "--limit", "1", "--out", str(out)]) == 0
         assert set(read_run(out).items["suite"]) >= {suite}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "prompt", "gold"),
+    [("animals=", "\nB. owl\n", "B"), ("programs=", "add(a, b)", "assert add(1, 2) == 3\nassert add(-1, 1) == 0")],
+)
+def test_choices_and_programs_run_and_are_judged(outside: Path, start: str, prompt: str, gold: str) -> None:
+    if start == "programs=" and choose().sandbox is None:
+        pytest.skip("no sandbox works here")
+    out = outside / "run"
+    assert main([*arguments(start, outside), "--untimed", "--trace", "--out", str(out)]) == 0
+    items = read_run(out).items
+    assert len(items) == 4 and items["correct"].notna().all() and items["gold"].iloc[0] == gold
+    assert prompt in next(iter(read_prompts(out).values()))
 
 
 def test_the_preset_is_one_with_its_own_block_length(outside: Path) -> None:

@@ -9,13 +9,14 @@ from harness.methods.presets import PRESETS
 from harness.suites.registry import SUITES
 from model_wrappers import METHODS
 from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.decoders import PLUGIN_PRESETS
 
 
 @contextmanager
 def forgotten() -> Iterator[None]:
     """What is registered meanwhile is forgotten afterwards."""
     kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
-        (each, dict(each)) for each in (METHODS, PRESETS, SUITES, FAMILIES, plugins._loaded)
+        (each, dict(each)) for each in (METHODS, PRESETS, PLUGIN_PRESETS, SUITES, FAMILIES, plugins._loaded)
     ]
     try:
         yield

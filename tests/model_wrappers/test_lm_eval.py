@@ -125,6 +125,32 @@ def test_gen_length_wins_and_what_changes_nothing_is_passed_over(
     assert "responses have gen_length=16 tokens, not max_gen_toks=4" in capsys.readouterr().err
 
 
+MINE = """
+from harness.methods.presets import Preset
+from harness.plugins import register_preset
+from model_wrappers import register
+
+
+@register("fill")
+def filled(request, token=70):
+    request.x_1L[0, request.start :] = token
+
+
+register_preset("fill-72", Preset("Fill", "fill", {"token": 72}, lengths={"gen_length": 4}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "token"), [("fill,token=71,gen_length=4", 71), ("filled,gen_length=4", 70), ("fill-72", 72)]
+)
+def test_model_args_name_methods_of_a_file(
+    method: str, token: int, nano: Backbone, tmp_path: Path, registries: None
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    model = FefDllm.create_from_arg_string(f"path=nano,method={tmp_path}/mine.py:{method}")
+    assert model.generate_until(generations(["How many?"])) == [nano.text_tokenizer().decode([token] * 4)]
+
+
 def test_keywords_of_lm_evals_models_are_taken(nano: Backbone) -> None:
     names = {"max_length": 50, "tokenizer": nano.text_tokenizer().name_or_path, "torch_dtype": "float32"}
     neutral = {"parallelize": False, "revision": "main", "peft": None, "attn_implementation": "eager"}

@@ -1,6 +1,7 @@
 """The OpenCompass adapter: chat turns in, text out, one response at a time."""
 
 import json
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_what_it_does_not_know_is_refused_when_the_model_is_built(
 
 
 def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbone) -> None:
-    files = sorted(path for path in (CONFIGS / "models").glob("*.py") if not path.name.startswith("_"))
+    files = sorted(path for path in (CONFIGS / "models").glob("[!_]*.py") if path.stem != "nano_smoke")
     assert len(files) == 6
     for path in files:
         models = Config.fromfile(str(path))["models"]
@@ -83,6 +84,11 @@ def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbon
         assert names == ["llada", "fef-2", "two-stream", "threshold"]
         for each in models:
             DiffusionModel(**({**each} | {"path": nano}))
+
+
+def test_the_smoke_model_file_has_one_decoder_with_short_responses(nano: Backbone) -> None:
+    (model,) = Config.fromfile(str(CONFIGS / "models" / "nano_smoke.py"))["models"]
+    assert DiffusionModel(**({**model} | {"path": nano})).gen_length == 48
 
 
 def test_options_may_be_keywords_and_opencompass_own_keys_are_its_own(nano: Backbone) -> None:
@@ -135,10 +141,20 @@ def fill(request, options: Options):
 @register("fill-registered")
 def registered(request, token=70):
     fill(request, Options(token))
+
+
+llada = fill
+"""
+PRESET = """
+from harness.methods.presets import Preset
+from harness.plugins import register_preset
+
+register_preset("fill-preset", Preset("Fill", "fill-registered", {"token": 72}, lengths={"gen_length": 4}))
+register_preset("halved", Preset("Halved", "llada", tokens_per_step=2))
 """
 
 
-@pytest.mark.parametrize("name", ["fill", "fill-registered"])
+@pytest.mark.parametrize("name", ["fill", "fill-registered", "llada"])
 def test_a_decoder_of_ones_own_is_named_by_its_file(
     name: str, nano: Backbone, tmp_path: Path, registries: None
 ) -> None:
@@ -148,14 +164,36 @@ def test_a_decoder_of_ones_own_is_named_by_its_file(
     assert text == nano.text_tokenizer().decode([71] * 4)
 
 
-def test_a_decoder_of_an_installed_package_is_found_by_its_name(
-    nano: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None
+def test_a_preset_of_ones_own_comes_with_its_options_and_lengths(
+    nano: Backbone, tmp_path: Path, registries: None
 ) -> None:
-    (tmp_path / "my_package.py").write_text(DECODER)
+    path = tmp_path / "mine.py"
+    path.write_text(DECODER + PRESET)
+    model = DiffusionModel(nano, f"{path}:fill-preset")
+    assert model.generate(["How many?"]) == [nano.text_tokenizer().decode([72] * 4)]
+    changed = DiffusionModel(nano, f"{path}:fill-preset", token=73, gen_length=8)
+    assert (changed.options, changed.gen_length) == ({"token": 73}, 8)
+    with pytest.raises(ValueError, match=r"halved has tokens_per_step, .* give method='llada'"):
+        DiffusionModel(nano, f"{path}:halved")
+    with pytest.raises(ValueError, match=r"mine\.py has no method 'missing'"):
+        DiffusionModel(nano, f"{path}:missing")
+
+
+@pytest.mark.parametrize(("name", "options"), [("fill-registered", {}), ("fill-preset", {"token": 72})])
+def test_what_an_installed_package_registers_is_found_by_its_name(
+    name: str,
+    options: dict[str, int],
+    nano: Backbone,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    registries: None,
+) -> None:
+    (tmp_path / "my_package.py").write_text(DECODER + PRESET)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_package", raising=False)
     entry = EntryPoint("mine", "my_package", "fef_dllm_harness")
     monkeypatch.setattr("model_wrappers.decoders.entry_points", lambda group: [entry])
-    assert DiffusionModel(nano, "fill-registered", gen_length=4).options == {}
+    assert DiffusionModel(nano, name, gen_length=4).options == options
 
 
 def test_a_prompt_asked_again_gives_another_sample_and_the_same_two_in_another_model(nano: Backbone) -> None:

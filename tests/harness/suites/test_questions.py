@@ -11,6 +11,7 @@ from harness.errors import UserError
 from harness.suites.questions import Questions, judge_of, last_number, questions_of, read_questions
 from harness.suites.registry import SUITES, Exchange, read_exchanges, suites_named
 from harness.suites.spec import BOXED
+from model_wrappers.options import note
 
 GOOD = [{"question": "2 + 3?", "gold": "5"}, {"question": "2 + 4?", "gold": 6}]
 EXPECTED = [{"answer": "5", "prompt": "2 + 3?"}, {"answer": "6", "prompt": "2 + 4?"}]
@@ -136,6 +137,14 @@ def test_an_answer_that_its_judge_calls_wrong_is_a_warning(tmp_path: Path, capsy
     path = written(tmp_path, [{"prompt": "a", "answer": "A: A: "}, {"prompt": "a", "answer": "b"}])
     questions_of(f"mine={path}(judge={tmp_path}/judge.py:right)")
     assert "2 of 2 answers wrong as responses (question 1: 'A: A: ', question 2: 'b')" in capsys.readouterr().err
+
+
+def test_columns_that_are_not_read_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note.cache_clear()
+    path = written(tmp_path, [{"prompt": "a", "answer": "b"}, {"prompt": "a", "answer": "b", "level": 1, "id": 2}])
+    for _ in range(2):
+        questions_of(f"mine={path}")
+    assert capsys.readouterr().err == "mine: the judge exact does not read the columns level, id\n"
 
 
 JUDGES = """
