@@ -75,9 +75,9 @@ def line_of(folder: Path, methods: str = "mine", suites: str = "") -> list[str]:
     return [*line, "--limit", "3", "--out", str(folder / "run")]
 
 
-def scored_again(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def scored_again(folder: Path) -> subprocess.CompletedProcess[str]:
     """harness/scoring.py on a run, in a process that knows nothing of it."""
-    command = [sys.executable, str(ROOT / "harness" / "scoring.py"), str(folder), *(options or ("--trust-plugins",))]
+    command = [sys.executable, str(ROOT / "harness" / "scoring.py"), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -111,14 +111,16 @@ def test_it_is_scored_again_with_what_it_was_made_with_alone(outside: Path, caps
     (outside / "mine.py").write_text(PLUGIN.replace("until: int = 1000", "until: int = 999"))
     with forgotten():
         error = refused(main, [*line, "--resume"], capsys)
-    assert "until (1000 there, 999 now)" in error and "plugins.mine.py" in error
+    assert "until (1000 there, 999 now)" in error
     assert "own-lists is of the plugin" in scored_again(outside / "run").stderr
     (outside / "mine.py").write_text(PLUGIN)
-    (outside / "judge.py").write_text(JUDGE + "\n")
-    assert "judge_sha256" in refused(main, [*line, "--resume"], capsys)
-    assert "the judge of suite mine is not what it was" in scored_again(outside / "run").stderr
+    (outside / "judge.py").write_text(JUDGE.replace("or answer", "and answer"))
+    assert "mine: its judge is not what the run was made with" in scored_again(outside / "run").stderr
+    changed = read_run(outside / "run").items["correct"].tolist()
+    assert changed != verdicts
     (outside / "q.jsonl").unlink()
-    assert "the file of suite mine is gone" in scored_again(outside / "run").stderr
+    assert "q.jsonl is gone; put it back" in scored_again(outside / "run").stdout
+    assert read_run(outside / "run").items["correct"].tolist() == changed
 
 
 @pytest.mark.parametrize("leaves", ["IndexError('odd')", "SystemExit(0)", "GeneratorExit('odd')"])
@@ -126,9 +128,9 @@ def test_a_decoder_that_fails_is_named_and_what_is_finished_is_kept(
     outside: Path, capsys: pytest.CaptureFixture[str], leaves: str
 ) -> None:
     (outside / "mine.py").write_text(PLUGIN.replace('IndexError("one too many")', leaves))
-    error = refused(main, line_of(outside, "mine(until=3)"), capsys)  # one call before the first item, to warm up
+    error = refused(main, [*line_of(outside, "mine(until=2)"), "--untimed"], capsys)
     named = f"plugin mine.py, line 29: decoder mine: {leaves.partition('(')[0]}"
-    assert f"mine(until=3) on own-lists, item 2: {named}" in error
+    assert f"mine(until=2) on own-lists, item 2: {named}" in error
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
 
