@@ -12,7 +12,6 @@ with --resume --out FOLDER and repeats at most the item in flight. In Python: `h
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import io
 import logging
@@ -24,7 +23,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from harness.errors import UserError, explained, one_line_errors
+from harness.errors import UserError, one_line_errors
 from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
 from harness.options import checked, command_name, parsed
 from harness.runs.options import DEFAULT_SUITES, RunOptions
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from model_wrappers.decoders import Method, WithOptions
 
 COMMANDS = ("plan", "status", "list")  # options that do something else than a run
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(line: list[str] | None = None) -> int:
@@ -159,6 +157,7 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
     from harness.runs.folder import claim_folder, exclusive, grown, remove_records
+    from harness.runs.follow import follow
     from harness.runs.record import record
     from harness.runs.resolve import resolve
     from harness.sandbox.scoring import describe_scoring, score_run
@@ -231,19 +230,6 @@ def next_steps(folder: Path, traced: bool) -> str:
             f"a figure of accuracy against speed:   {command} figures {folder}",
         ]
     )
-
-
-def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
-    """A command of tables/ on a finished run: it reads the records and nothing else. Raises UserError if it fails."""
-    again = f"the records are kept, {failed}; try: python tables/{command}.py {folder}"
-    shown = redirect_stdout(io.StringIO()) if quiet else nullcontext()
-    with explained(again, Exception), shown:
-        # Found by its place: another package may be named tables, and harness imports none of its own.
-        if str(ROOT) not in sys.path:
-            sys.path.insert(0, str(ROOT))
-        module = importlib.import_module(f"tables.{command}")
-        if module.main([str(folder), *options]):
-            raise UserError(again)
 
 
 if __name__ == "__main__":

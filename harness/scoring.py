@@ -28,8 +28,8 @@ def main(line: list[str] | None = None) -> int:
     options = parsed(ScoringOptions, line, __doc__)
 
     from harness.records.store import read_run
-    from harness.run import follow
     from harness.runs.folder import exclusive
+    from harness.runs.follow import follow
     from harness.sandbox.scoring import describe_scoring, score_run
 
     run = read_run(options.run)
