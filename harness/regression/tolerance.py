@@ -1,0 +1,142 @@
+"""The gate's comparison of two runs of any repository: accuracy, forwards, and speed over LLaDA.
+
+Seconds of two runs are not compared, for they may be of other machines and days. What is compared is the speedup over
+LLaDA inside each run.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import UserError
+from harness.measures.table import PAIR, PROBLEM, REFERENCE, checked_items, timed
+from harness.records.consistency import differences
+from harness.records.store import KEY, Run
+from harness.stats import total_ratio_interval
+
+TOKENS = ("temperature", "seed", "seeds", "device", "dtype")
+SECONDS = ("graphs", "threads", "batch")
+
+
+def judge_runs(new: Run, old: Run, accuracy: float | None, speed: float | None) -> bool:
+    """Print a line for each number of `new` that is worse than that of `old`.
+
+    Args:
+        accuracy: points that a method may lose on a suite (None: not judged).
+        speed: share of its speed over LLaDA that a method may lose (None: not judged).
+
+    Returns:
+        Whether no number is worse.
+
+    Raises:
+        UserError: the runs have other problems or settings, or no speeds over LLaDA.
+    """
+    _check_settings(new, old, speed is not None)
+    both = _items_of_both(new, old)
+    shared = both[both["side"] == "both"]
+    lines = [*_missing(both), *_more_forwards(shared)]
+    judged = ["forwards"]
+    if accuracy is not None:
+        lines += _lost_accuracy(shared, accuracy)
+        judged.append(f"accuracy within {accuracy:g} points")
+    if speed is not None:
+        lines += _lost_speed(shared, speed)
+        judged.append(f"speed over LLaDA within {100 * speed:g}%")
+    for line in lines:
+        print(line)
+    verdict = "FAILED" if lines else "passed"
+    print(f"gate: {verdict}; {', '.join(judged)}, over {len(shared)} responses of {old.folder}")
+    return not lines
+
+
+def _check_settings(new: Run, old: Run, speed: bool) -> None:
+    """Raise UserError where a comparison would be of settings, not of decoders."""
+    names = [*TOKENS, *SECONDS] if speed else TOKENS
+    before, after = ({name: getattr(run.config, name) for name in names} for run in (old, new))
+    changed = differences(before, after)
+    if changed:
+        raise UserError(
+            f"{old.folder} and {new.folder} differ in settings: {'; '.join(changed)}; run both alike"
+        )
+    if not speed:
+        return
+    for run in (old, new):
+        if REFERENCE not in run.config.methods:
+            raise UserError(f"--speed is over LLaDA, which {run.folder} lacks; add llada to its methods")
+        if not timed(run):
+            raise UserError(f"--speed needs timed runs, and {run.folder} has none; run it without --untimed")
+
+
+def _items_of_both(new: Run, old: Run) -> pd.DataFrame:
+    """The items of `old` with the numbers of `new`, as <name>_old and <name>_new; side: whether both have it."""
+    before, after = (_items(run) for run in (old, new))
+    both = before.merge(after, on=list(KEY), how="left", suffixes=("_old", "_new"), indicator="side")
+    other = both[(both["side"] == "both") & both["prompt_hash_old"].ne(both["prompt_hash_new"])]
+    if len(other):
+        method, suite, item = other[list(KEY)].iloc[0]
+        raise UserError(
+            f"{old.folder} and {new.folder} have other prompts ({method}, {suite} {item}); run both on one --data"
+        )
+    return both
+
+
+def _items(run: Run) -> pd.DataFrame:
+    items = checked_items(run).astype(dict.fromkeys(PAIR, str))
+    prompts = run.items.reindex(columns=[*KEY, "prompt_hash"]).fillna({"prompt_hash": ""})
+    return items.merge(prompts.astype(dict.fromkeys(PAIR, str)), on=list(KEY))
+
+
+def _missing(both: pd.DataFrame) -> list[str]:
+    """Responses that are missing or not scored now."""
+    absent = both["side"] != "both"
+    unscored = ~absent & both["verdict_old"].notna() & both["verdict_new"].isna()
+    lines = []
+    for what, rows in (("missing", absent), ("not scored", unscored)):
+        counts = rows.groupby([both["method"], both["suite"]], sort=False).agg(["sum", "size"])
+        for (method, suite), count in counts[counts["sum"] > 0].iterrows():
+            lines.append(f"{method} on {suite}: {count['sum']} of {count['size']} responses are {what}")
+    return lines
+
+
+def _more_forwards(shared: pd.DataFrame) -> list[str]:
+    lines = []
+    for (method, suite), items in shared.groupby(PAIR, sort=False):
+        before = items["forwards_old"].mean()
+        after = items["forwards_new"].mean()
+        if after > before:
+            lines.append(f"{method} on {suite}: {after:.2f} forwards a response, before {before:.2f}")
+    return lines
+
+
+def _lost_accuracy(shared: pd.DataFrame, allowed: float) -> list[str]:
+    scored = shared.dropna(subset=["verdict_old", "verdict_new"])
+    lines = []
+    for (method, suite), items in scored.groupby(PAIR, sort=False):
+        before = items["verdict_old"].sum()
+        after = items["verdict_new"].sum()
+        if 100 * (before - after) / len(items) > allowed:
+            lines.append(
+                f"{method} on {suite}: accuracy {100 * after / len(items):.1f}, "
+                f"before {100 * before / len(items):.1f} ({len(items)} problems)"
+            )
+    return lines
+
+
+def _lost_speed(shared: pd.DataFrame, allowed: float) -> list[str]:
+    """Methods whose speed over LLaDA is lower, with its whole paired bootstrap interval."""
+    reference = shared.loc[shared["method"] == REFERENCE, [*PROBLEM, "seconds_old", "seconds_new"]]
+    others = shared[shared["method"] != REFERENCE]
+    pairs = others.merge(reference, on=PROBLEM, suffixes=("", "_llada"))
+    names = ["seconds_new_llada", "seconds_new", "seconds_old_llada", "seconds_old"]
+    pairs = pairs.dropna(subset=names)
+    lines = []
+    for method, items in pairs.groupby("method", sort=False):
+        seconds: Any = items[names].to_numpy().T
+        ratio, low, high = total_ratio_interval([*seconds])
+        if high < 1 - allowed:
+            now = seconds[0].sum() / seconds[1].sum()
+            lines.append(
+                f"{method}: {now:.2f} times LLaDA's speed, before {now / ratio:.2f}: "
+                f"{100 * (1 - ratio):.0f}% lower ({100 * (1 - high):.0f} to {100 * (1 - low):.0f}%)"
+            )
+    return lines
