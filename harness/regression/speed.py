@@ -68,7 +68,8 @@ def judge_speed(
             rounds.append(measured)
             return measured
 
-        print(f"speed: {ROOT} now against {rev}, {items} items a suite, in turn; seconds and speedup over LLaDA, now / before")
+        print(f"speed of {ROOT}: now against {rev}, {items} items a suite, in turn")
+        print("seconds and speedup over LLaDA, now / before")
         slower = slower_methods(measure, list(config.methods), tolerance)
     lost = f"REGRESSED by more than {100 * tolerance:g}% in {ROUNDS} rounds: {', '.join(slower)}"
     print(f"speed: {lost if slower else 'passed'}")

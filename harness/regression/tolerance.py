@@ -55,9 +55,7 @@ def _check_settings(new: Run, old: Run, speed: bool) -> None:
     before, after = ({name: getattr(run.config, name) for name in names} for run in (old, new))
     changed = differences(before, after)
     if changed:
-        raise UserError(
-            f"{old.folder} and {new.folder} differ in settings: {'; '.join(changed)}; run both alike"
-        )
+        raise UserError(f"{old.folder} and {new.folder} differ in settings: {'; '.join(changed)}; run both alike")
     if not speed:
         return
     for run in (old, new):
@@ -92,9 +90,10 @@ def _missing(both: pd.DataFrame) -> list[str]:
     unscored = ~absent & both["verdict_old"].notna() & both["verdict_new"].isna()
     lines = []
     for what, rows in (("missing", absent), ("not scored", unscored)):
-        counts = rows.groupby([both["method"], both["suite"]], sort=False).agg(["sum", "size"])
-        for (method, suite), count in counts[counts["sum"] > 0].iterrows():
-            lines.append(f"{method} on {suite}: {count['sum']} of {count['size']} responses are {what}")
+        for (method, suite), items in both.groupby(PAIR, sort=False):
+            count = rows[items.index].sum()
+            if count:
+                lines.append(f"{method} on {suite}: {count} of {len(items)} responses are {what}")
     return lines
 
 

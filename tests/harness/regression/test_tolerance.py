@@ -73,5 +73,13 @@ def test_a_method_that_is_missing_fails(tmp_path: Path, old: str) -> None:
 
 
 def test_other_problems_are_refused(tmp_path: Path, old: str) -> None:
-    with pytest.raises(UserError, match="other prompts .llada, gsm8k 0."):
+    with pytest.raises(UserError, match="have other prompts"):
         main([run_of(tmp_path / "new", 1, data="other"), "--against", old, "--accuracy", "5"])
+
+
+def test_a_decoder_from_outside_is_not_in_a_revision_of_the_harness(tmp_path: Path) -> None:
+    plugin = {"plugin": "mine.py", "path": "mine.py", "sha256": "0", "registered": {"decoders": ["mine"]}}
+    rows = [item("mine", "gsm8k", 0)]
+    run = save(tmp_path, rows, config={"methods": METHODS, "suites": {"gsm8k": {}}}, plugins=[plugin])
+    with pytest.raises(UserError, match="has no mine; compare two runs instead"):
+        main([str(run.folder), "--against-rev", "HEAD"])
