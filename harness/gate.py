@@ -1,14 +1,15 @@
-"""The regression gate: a run against another one, and this project's speed against a revision of it.
+"""The regression gate: a run against another, and this project's speed against a revision of it.
 
-    python harness/gate.py NEW --against OLD --accuracy 5 --speed 0.05  # within tolerances, in any repository
-    python harness/gate.py RUN --against results/golden/nano            # text, tokens, costs, verdicts
-    python harness/gate.py RUN --against-rev HEAD~1                     # speed, both measured now, interleaved
+    python harness/gate.py NEW --against OLD --accuracy 5 --speed 0.05  # within tolerances
+    python harness/gate.py RUN --against results/golden/nano            # tokens, costs, verdicts
+    python harness/gate.py RUN --against-rev HEAD~1                     # speed, both measured now
 
-With --accuracy or --speed a suite's accuracy may be that many points lower, and a method's speed over LLaDA that share;
-more forwards are an error. Without them any other token, text or verdict is an error, and on the golden records'
-platform any other cost. --against-rev measures this project's code: slower by more than --tolerance, with its whole
-interval, in two rounds is an error, and so are other tokens or more forwards. Exit code 1 if anything changed, 2 if the
-two cannot be compared.
+With --accuracy or --speed, of runs in any repository, a suite's accuracy may be that many points
+lower, and a method's speed over LLaDA that share; more forwards are an error. Without them any
+other token, text or verdict is an error, and on the golden records' platform any other cost.
+--against-rev measures this project's code: slower by more than --tolerance, with its whole
+interval, in two rounds is an error, and so are other tokens or more forwards. Exit code 1 if
+anything changed, 2 if the two cannot be compared.
 """
 
 import logging
@@ -27,10 +28,10 @@ class GateOptions:
 
     run: Path = option("folder of the run to judge", nargs=None)
     against: Path | None = option("folder of an older run, or of golden records", metavar="OLD")
-    accuracy: float | None = option("points of accuracy that a suite may lose", least=0, metavar="POINTS")
-    speed: float | None = option("share of its speed over LLaDA that a method may lose", least=0, metavar="SHARE")
-    first: int | None = option("RUN has only the first N items a suite of OLD (default: all)", least=1, metavar="N")
-    against_rev: str | None = option("also measure speed against this revision of the harness", metavar="REV")
+    accuracy: float | None = option("points that a suite may lose", least=0, metavar="POINTS")
+    speed: float | None = option("share of speed over LLaDA to lose", least=0, metavar="SHARE")
+    first: int | None = option("RUN has only the first N items of OLD", least=1, metavar="N")
+    against_rev: str | None = option("revision of the harness to compare with", metavar="REV")
     items: int = option("items a suite for --against-rev (default 5)", 5, least=1)
     methods: str | None = option("comma-separated, for --against-rev (default: all of the run)")
     tolerance: float = option("share of speed that may be lost (default 0.05)", 0.05, least=0)
@@ -42,7 +43,8 @@ def main(line: list[str] | None = None) -> int:
     options = parsed(GateOptions, line, __doc__)
     if options.against is None and options.against_rev is None:
         raise UserError("nothing to compare with: give --against FOLDER or --against-rev REV")
-    within = options.accuracy is not None or options.speed is not None
+    limits = (options.accuracy, options.speed)
+    within = limits != (None, None)
     if within and options.against is None:
         raise UserError("--accuracy and --speed compare two runs: add --against OLD, the older one")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
@@ -61,7 +63,7 @@ def main(line: list[str] | None = None) -> int:
         old = read(options.against)
         if options.first is not None:
             old = first_items(old, options.first)
-        passed = judge_runs(run, old, options.accuracy, options.speed) if within else judge_records(run, old)
+        passed = judge_runs(run, old, *limits) if within else judge_records(run, old)
     if options.against_rev is not None:
         passed &= judge_speed(
             run,

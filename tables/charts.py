@@ -252,7 +252,7 @@ ANCHOR = "anchor: unresolved positions per context pass"
 
 
 def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> tuple[Figure, list[str]]:
-    """Accuracy and wall-clock speedup against the value of an option, means over the suites; a line for each decoder.
+    """Accuracy and wall-clock speedup by an option, means over the suites; a line a decoder.
 
     Args:
         option: an option or a length of some decoder.

@@ -4,8 +4,8 @@
 
 Writes claims.md and claims.csv beside the file: for every claim the two methods, the difference in points of accuracy
 or the ratio of speed, its interval after correction for all claims of the file, and the word that it deserves
-(docs/measuring.md); then what tables say of the records. The same records give the same bytes. Exit code 1 if a goal is
-not shown.
+(docs/measuring.md); then what tables say of the records. The same records give the same bytes.
+Exit code 1 if a goal is not shown.
 """
 
 import sys

@@ -8,8 +8,9 @@
 Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window), `window-size`
 (committed length and speedup), of decoders at several settings `anchor`, `parallelism` (accuracy against tokens a
 forward pass) and `front` (accuracy against time), these two for each suite as well, and `curves` (losses of training).
-With --against-option NAME also `option-NAME`: accuracy and speedup against an option that decoders have several values
-of. A figure without its records is skipped with a line that says why. The same records give the same bytes.
+With --against-option NAME also `option-NAME`: accuracy and speedup against an option that decoders
+have several values of. A figure without its records is skipped with a line that says why. The same
+records give the same bytes.
 """
 
 import sys
@@ -53,7 +54,7 @@ class FigureOptions:
     series: tuple[str, ...] = option(
         "methods that are one line of the front", (), positional=False, nargs="+", metavar="TITLE=PATTERN"
     )
-    against_option: str = option("also accuracy and speedup against this option", "", metavar="OPTION")
+    against_option: str = option("also a figure against this option", "", metavar="OPTION")
 
 
 def main(line: list[str] | None = None) -> int:

@@ -250,10 +250,13 @@ def settings_of(method: Method) -> dict[str, Any]:
 
 
 def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
-    """The methods that differ in this option alone, value -> method, by the label of one that has the default.
+    """The methods that differ in this option alone, by the label of one that has the default.
 
     Args:
-        default: the value where a method does not set it (None: as run.json has it among all options).
+        default: the value where a method does not set it (None: as recorded among all options).
+
+    Returns:
+        Label -> value -> method.
     """
     groups: dict[str, dict[Any, str]] = {}
     for name, method in run.config.methods.items():
@@ -271,7 +274,7 @@ def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
 
 
 def _recorded_value(run: Run, method: str, option: str) -> Any:
-    """The value that a method's decoder was called with on all suites; None if there is none, or several."""
+    """What a method's decoder was called with on all suites; None for nothing, or several."""
     suites = run.meta.code.get("options", {}).get(method, {})
     values = [options.get(option) for options in suites.values()]
     return values[0] if values and values.count(values[0]) == len(values) else None

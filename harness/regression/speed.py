@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from harness.elements import elements_of
 from harness.errors import UserError
+from harness.measures.against import outside_methods
 from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.records.store import Run
@@ -48,8 +49,7 @@ def judge_speed(
             named = f"--methods {', '.join(unknown)}: not in {run.folder}"
             raise UserError(f"{named}, which has {', '.join(config.methods)}")
         config = replace(config, methods={name: config.methods[name] for name in wanted})
-    outside = {name for plugin in run.meta.plugins for name in plugin.registered.get("decoders", [])}
-    strangers = [name for name, method in config.methods.items() if method.method in outside]
+    strangers = [name for name in config.methods if name in outside_methods(run)]
     if strangers:
         raise UserError(
             f"--against-rev measures revisions of {ROOT}, which has no {', '.join(strangers)}; "

@@ -1,7 +1,7 @@
 """The gate's comparison of two runs of any repository: accuracy, forwards, and speed over LLaDA.
 
-Seconds of two runs are not compared, for they may be of other machines and days. What is compared is the speedup over
-LLaDA inside each run.
+Seconds of two runs may be of other machines and days. So speedups over LLaDA are compared, each
+inside its run.
 """
 
 from typing import Any
@@ -55,26 +55,25 @@ def _check_settings(new: Run, old: Run, speed: bool) -> None:
     before, after = ({name: getattr(run.config, name) for name in names} for run in (old, new))
     changed = differences(before, after)
     if changed:
-        raise UserError(f"{old.folder} and {new.folder} differ in settings: {'; '.join(changed)}; run both alike")
+        settings = "; ".join(changed)
+        raise UserError(f"{old.folder} and {new.folder} differ: {settings}; run both alike")
     if not speed:
         return
     for run in (old, new):
         if REFERENCE not in run.config.methods:
-            raise UserError(f"--speed is over LLaDA, which {run.folder} lacks; add llada to its methods")
+            raise UserError(f"--speed is over LLaDA, which {run.folder} lacks; add llada")
         if not timed(run):
-            raise UserError(f"--speed needs timed runs, and {run.folder} has none; run it without --untimed")
+            raise UserError(f"--speed needs timed runs; run {run.folder} without --untimed")
 
 
 def _items_of_both(new: Run, old: Run) -> pd.DataFrame:
-    """The items of `old` with the numbers of `new`, as <name>_old and <name>_new; side: whether both have it."""
+    """The items of `old`, with <name>_old and <name>_new; side: whether both runs have it."""
     before, after = (_items(run) for run in (old, new))
-    both = before.merge(after, on=list(KEY), how="left", suffixes=("_old", "_new"), indicator="side")
+    both = before.merge(after, "left", list(KEY), suffixes=("_old", "_new"), indicator="side")
     other = both[(both["side"] == "both") & both["prompt_hash_old"].ne(both["prompt_hash_new"])]
     if len(other):
         method, suite, item = other[list(KEY)].iloc[0]
-        raise UserError(
-            f"{old.folder} and {new.folder} have other prompts ({method}, {suite} {item}); run both on one --data"
-        )
+        raise UserError(f"other prompts in {new.folder} ({method}, {suite} {item}); run both on the same --data")
     return both
 
 
@@ -103,7 +102,8 @@ def _more_forwards(shared: pd.DataFrame) -> list[str]:
         before = items["forwards_old"].mean()
         after = items["forwards_new"].mean()
         if after > before:
-            lines.append(f"{method} on {suite}: {after:.2f} forwards a response, before {before:.2f}")
+            line = f"{method} on {suite}: {after:.2f} forwards a response, before {before:.2f}"
+            lines.append(line)
     return lines
 
 

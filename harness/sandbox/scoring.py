@@ -164,7 +164,7 @@ class Scorer:
         return data, load_problems(suite, suite.datasets(generated, data), config.limit)
 
     def _data_folder(self) -> Path:
-        """Where the run's problems lie: as recorded, or on another machine in COMPASS_DATA_CACHE."""
+        """Where the problems lie: as recorded, or on another machine in COMPASS_DATA_CACHE."""
         recorded = Path(str(self.meta.data.get("folder") or ""))
         elsewhere = os.environ.get("COMPASS_DATA_CACHE")
         if elsewhere and not recorded.is_dir():

@@ -1,4 +1,4 @@
-"""Two runs of any repository within tolerances: what was planted is caught and named, noise is not."""
+"""Two runs within tolerances: what was planted is caught and named, noise is not."""
 
 import random
 from pathlib import Path
@@ -15,7 +15,7 @@ METHODS = {name: {"label": name, "method": name} for name in ("llada", "mine")}
 
 
 def run_of(folder: Path, seed: int, machine: float = 1.0, nap: float = 0.0, data: str = "", **changes: Any) -> str:
-    """A run of 20 problems, whose seconds are noisy; `mine` naps on all; changes: to its problem 3."""
+    """A run of 20 problems with noisy seconds; `mine` naps on all; changes: to its problem 3."""
     draw = random.Random(seed)
     rows = []
     for number in range(20):
@@ -73,7 +73,7 @@ def test_a_method_that_is_missing_fails(tmp_path: Path, old: str) -> None:
 
 
 def test_other_problems_are_refused(tmp_path: Path, old: str) -> None:
-    with pytest.raises(UserError, match="have other prompts"):
+    with pytest.raises(UserError, match="other prompts in"):
         main([run_of(tmp_path / "new", 1, data="other"), "--against", old, "--accuracy", "5"])
 
 
