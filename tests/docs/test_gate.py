@@ -48,7 +48,8 @@ def test_the_test_of_the_page(repository: Path, planted: str, code: int) -> None
 
 
 def test_the_command_of_the_page_catches_a_nap(repository: Path) -> None:
-    run, gate = map(shlex.split, re.findall(r"^fef-dllm (.* NEW.*)$", PAGES[1], re.MULTILINE))
+    page = PAGES[1].replace("\\\n", "")
+    run, gate = map(shlex.split, re.findall(r"^fef-dllm (.* NEW.*)$", page, re.MULTILINE))
     assert python(repository, "-c", COMMAND, *run[:-1], "OLD") == 0
     plant(repository, NAP)
     assert python(repository, "-c", COMMAND, *run) == 0
