@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 # The runs whose tables are made: every committed one.
 RUN ?= $(patsubst %/,%,$(dir $(wildcard results/reference/*/run.json)))
-LIMIT ?= 25
-METHODS ?= llada,llada/2,fef-2,fef-4
+LIMIT ?= 20
+METHODS ?= llada,llada/2,threshold,fef-2,fef-two-stream
 # What the gate holds the decoders to, and the revision it measures speed against: the one that made these records.
 GOLDEN := results/golden/nano
 GATE_METHODS := llada,llada/2,ssd,dcd,entropy,fef-2,fef-fast,fef-two-stream
@@ -30,7 +30,8 @@ PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 .NOTPARALLEL: # each target takes all cores, and the gate measures speed
 
 run: $(VENV)/.installed
-	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT) --trace
+	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT) --trace \
+	    $(if $(THREADS),--threads $(THREADS))
 
 # The tests of every change: those that take seconds.
 test: $(VENV)/.installed

@@ -33,6 +33,6 @@ def one_line_errors(main: Callable[[], int]) -> int:
     except (UserError, ValueError, OSError) as error:  # OSError: a full disk, a folder that may not be read
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted: finished items are kept; go on with --resume", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(": ".join(["interrupted", *map(str, error.args)]), file=sys.stderr)
         return 130

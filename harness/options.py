@@ -2,6 +2,8 @@
 
 import argparse
 import math
+import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
 T = TypeVar("T", bound="DataclassInstance")
+
+
+def command_name() -> str:
+    """The command fef-dllm as it can be typed here: its name, or where it lies."""
+    if shutil.which("fef-dllm"):
+        return "fef-dllm"
+    return os.path.relpath(Path(sys.executable).with_name("fef-dllm"))
 
 
 def option(

@@ -18,15 +18,15 @@ import io
 import logging
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from harness.errors import UserError, explained, one_line_errors
 from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
-from harness.options import checked, parsed
+from harness.options import checked, command_name, parsed
 from harness.runs.options import DEFAULT_SUITES, RunOptions
 from harness.suites.registry import PAPER_SUITES, SUITES
 
@@ -57,7 +57,7 @@ def main(line: list[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
         if options.plan:
-            print(plan(options, Path(scratch)))
+            plan(options, Path(scratch))
         else:
             run(options, Path(scratch))
     return 0
@@ -125,14 +125,15 @@ def open_run(folder: str | Path) -> Evaluation:
     return evaluated(read_measured(Path(folder)))
 
 
-def plan(options: RunOptions, scratch: Path) -> str:
-    """What a run will cost, in words; nothing is written. `scratch` receives what is not kept."""
+def plan(options: RunOptions, scratch: Path) -> None:
+    """Print what a run will cost; nothing is written. `scratch` receives what is not kept."""
     from harness.runs.record import announcement
     from harness.runs.resolve import resolve
 
     resolved = resolve(options)
     with pool_for(resolved, scratch) as pool:
-        return announcement(resolved.config, pool, measure=True)
+        for line in announcement(pool.config, pool, measure=True):
+            print(line, flush=True)
 
 
 def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
@@ -166,10 +167,14 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     resolved = resolve(options)
     config = resolved.config
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
-    with exclusive(folder):
+    with exclusive(folder), resumable(folder):
+        for line in unscored(resolved, options.unsafe_code_execution):
+            print(line, file=sys.stderr)
         with pool_for(resolved, scratch) as pool:
             if options.overwrite:  # not before all is there that the new run needs
                 remove_records(folder)
+            if config.threads is None:
+                print(f"decodes as with --threads {pool.config.threads}, the fastest number here")
             left_out = record(folder, resolved, pool)
             loaded = pool.problems
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True, loaded=loaded)))
@@ -177,13 +182,55 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
             beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
             paper = ["--paper"] if beside else []
             follow("render", folder, "the tables were not made", options.quiet, *paper)
-    print(f"records and tables: {folder}")
     if config.traced:
         follow("report", folder, "the report was not made", options.quiet)
+    print(next_steps(folder, config.traced))
     if left_out:
         named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
         raise UserError(f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again")
     return folder
+
+
+def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
+    """A line for what will not be scored on this machine, none where everything will.
+
+    Args:
+        run: resolved.
+        unsafe: whether model-written code may run unprotected.
+    """
+    from harness.sandbox.program import choose
+
+    suites = [suite.title for suite in run.suites.values() if suite.runs_programs()]
+    if not suites:
+        return []
+    choice = choose(unsafe)
+    if choice.sandbox is not None:
+        return []
+    return [f"{', '.join(suites)} will be decoded and not scored: {choice.missing}"]
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Ctrl-C says how the run in a folder goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        again = f"{command_name()} run --resume --out {folder}"
+        raise KeyboardInterrupt(f"finished responses are kept; go on with {again}") from error
+
+
+def next_steps(folder: Path, traced: bool) -> str:
+    """The last lines of a run: what to open, and what to try."""
+    report = folder / "report" / "index.html" if traced else folder / "tables" / "main.md"
+    command = command_name()
+    return "\n".join(
+        [
+            f"records and tables: {folder}; open {report}",
+            f"is a difference more than chance?     {command} tables {folder} --intervals --against llada",
+            f"another method on the same items:     {command} run --resume --out {folder} --methods entropy",
+            f"a figure of accuracy against speed:   {command} figures {folder}",
+        ]
+    )
 
 
 def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:

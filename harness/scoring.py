@@ -1,4 +1,4 @@
-"""Score a finished run again, with OpenCompass's evaluators.
+"""Score a finished run again, with OpenCompass's evaluators, and make its tables and report again.
 
     python harness/scoring.py results/runs/NAME
 
@@ -27,21 +27,44 @@ def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(ScoringOptions, line, __doc__)
 
-    from harness.measures.table import measure, suite_titles
     from harness.records.store import read_run
+    from harness.run import follow
     from harness.runs.folder import exclusive
     from harness.sandbox.scoring import describe_scoring, score_run
 
-    if read_run(options.run).items.empty:
+    run = read_run(options.run)
+    if run.items.empty:
         raise UserError(f"{options.run} holds no items yet; there is nothing to score")
     with exclusive(options.run):
         print(describe_scoring(score_run(options.run, options.unsafe_code_execution)))
-    run = read_run(options.run)
-    titles = suite_titles(run)
-    for row in measure(run).to_dict("records"):
-        accuracy = f"{row['accuracy']:6.2f}% of {row['scored']}" if row["scored"] else "not scored"
-        print(f"{row['method']:12} {titles[row['suite']]:10} {accuracy}")
+    again = options_of_tables(options.run / "tables", list(run.config.methods))
+    follow("render", options.run, "the tables were not made", False, *again)
+    if (options.run / "report" / "index.html").exists():
+        follow("report", options.run, "the report was not made", False)
     return 0
+
+
+def options_of_tables(folder: Path, methods: list[str]) -> list[str]:
+    """The options of tables/render.py that a folder of tables was made with, as its files show.
+
+    Args:
+        folder: it need not be there.
+        methods: of the run.
+    """
+    import pandas as pd
+
+    files = {"--paper": "paper.md", "--measures": "measures.md", "--pdf": "tables.pdf"}
+    options = [option for option, name in files.items() if (folder / name).exists()]
+    against = folder / "against.csv"
+    if against.exists():
+        compared = set(pd.read_csv(against)["method"])
+        # The method that all others are compared with has no row.
+        references = [method for method in methods if method not in compared]
+        options += ["--against", *references[:1]]
+    main = folder / "main.csv"
+    if main.exists() and "accuracy_low" in pd.read_csv(main, nrows=0):
+        options.append("--intervals")
+    return options
 
 
 if __name__ == "__main__":

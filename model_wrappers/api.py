@@ -1,7 +1,6 @@
 """decode: one prompt, one method, one response with its trace."""
 
 import math
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike, counted_by
+from model_wrappers.clock import Clock, Spent
 from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
 from model_wrappers.options import Options, convert_options, python_number
 from model_wrappers.request import Request, fill_after_eos
@@ -55,8 +55,7 @@ def decode(
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
-    _synchronize(target.device)
-    began = time.perf_counter()
+    clock = Clock(target.device)
     try:
         with torch.inference_mode(), counted_by((target, draft)):
             decoder(request, options)
@@ -65,8 +64,7 @@ def decode(
     except (RuntimeError, ValueError):
         target.check_logits(draft)  # the cause, where that is what the decoder could not use
         raise
-    _synchronize(target.device)
-    seconds = time.perf_counter() - began
+    spent = clock.stop()
     target.check_logits(draft)
     if not decoder.may_leave_masks:
         fill_after_eos(request)
@@ -74,7 +72,7 @@ def decode(
     end = request.start + request.length
     decoded_L = request.x_1L[0, :end].cpu()
     _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
-    return Decoded(decoded_L[request.start :].clone(), _trace(request, began, seconds))
+    return Decoded(decoded_L[request.start :].clone(), _trace(request, clock.start_time, spent))
 
 
 def new_request(
@@ -118,12 +116,13 @@ def new_request(
     )
 
 
-def _trace(request: Request, began: float, seconds: float) -> Trace:
-    """The costs of a finished response. began: when it did, as time.perf_counter; seconds: that it
-    took."""
+def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
+    """The costs of a finished response. start_time: as time.perf_counter."""
     target, draft = request.backbone, request.draft
-    stood = [(end - request.start, at - began) for end, at in request.finished if end - request.start < request.length]
-    known = stood or len(request.block_ends) == 1  # the last block is finished when the decoder returns
+    finished = [(end - request.start, at - start_time) for end, at in request.finished]
+    block_times = [(end, seconds) for end, seconds in finished if end < request.length]
+    # The last block is finished when the decoder returns.
+    known = block_times or len(request.block_ends) == 1
     return Trace(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
@@ -133,9 +132,9 @@ def _trace(request: Request, began: float, seconds: float) -> Trace:
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
         changed_forwards=target.changed + draft.changed,
-        seconds=seconds,
-        block_seconds=[*stood, (request.length, seconds)] if known else [],
+        block_seconds=[*block_times, (request.length, spent.seconds)] if known else [],
         windows=request.windows,
+        **vars(spent),
     )
 
 
@@ -252,8 +251,3 @@ def _ids(what: str, ids: torch.Tensor, fits: bool, shape: str, backbone: Backbon
     else:
         return ids.reshape(1, -1).long().cpu()
     raise ValueError(f"{what} {wrong}")
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -16,6 +16,7 @@ def costs_of(backbone: Backbone, prompt_P: torch.Tensor, out: Decoded) -> dict[s
     """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs,
     window sums."""
     costs = {name: value for name, value in vars(out.trace).items() if name not in ("windows", "block_seconds")}
+    costs = {name: value for name, value in costs.items() if value is not None}
     if not out.trace.changed_forwards:
         del costs["changed_forwards"]
     content = content_length(backbone, out.tokens)

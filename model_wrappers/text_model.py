@@ -26,7 +26,7 @@ from model_wrappers.costs import costs_of
 from model_wrappers.decoders import Method, decoder_named
 from model_wrappers.likelihood import DRAWS, Likelihood, log_likelihood
 from model_wrappers.options import meant, note
-from model_wrappers.trace import Decoded, FullObserver
+from model_wrappers.trace import Decoded, Observer
 
 SAMPLING = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
 NEUTRAL: Mapping[str, Sequence[Any]] = {
@@ -186,7 +186,7 @@ class TextModel:
         return prompt_P
 
     def respond(
-        self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None, max_out_len: int | None = None
+        self, prompt_P: torch.Tensor, seed: int, observer: Observer | None = None, max_out_len: int | None = None
     ) -> Decoded:
         """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it
         twice."""

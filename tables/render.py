@@ -13,7 +13,8 @@ Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`
 with `--measures` `measures`, `tokens` and, of decoders at several settings, `curves` (docs/measuring.md); with
 `--against METHOD` `against` (every other method compared with it). `--intervals` adds intervals and p-values to the
 first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records give the same bytes.
-The means of a single run's methods are printed as well.
+The tables of a single run are printed as well, as wide as
+the terminal is.
 
 A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
 `speed` has that run's (harness/measures/seconds.py).
@@ -39,7 +40,7 @@ from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from tables.output import latex, markdown, write_pdf
-from tables.sheets import MEAN_TITLE, Sheet, TableRequest, of_group
+from tables.sheets import MEAN_TITLE, Cell, Sheet, Table, TableRequest, of_group
 from tables.sheets.against import against_sheets, paper
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
@@ -48,6 +49,7 @@ from tables.sheets.suites import ablations
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
+WIDEST = 10_000  # columns of a terminal
 STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
 
@@ -130,7 +132,7 @@ def main(line: list[str] | None = None) -> int:
         files = as_files(sheets)
         write(files, out)
         if len(options.runs) == 1:
-            show(sheets, out, [*empty(run), *timing(run)])
+            show(_asked(sheets, options), out, [*empty(run), *timing(run)])
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
@@ -141,33 +143,59 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
-    """Print the means of the tables that have any, without one the first table's first group of columns.
+def _asked(sheets: Sequence[Sheet], options: RenderOptions) -> list[Sheet]:
+    """The sheets that the terminal shows: accuracy and speed by suite, and those that an option names."""
+    wanted = {
+        "against": bool(options.against),
+        "paper": options.paper,
+        "measures": options.measures,
+        "windows": False,
+        "theory": False,
+        "tokens": False,
+        "curves": False,
+    }
+    return [sheet for sheet in sheets if wanted.get(sheet.table.name, True)]
 
-    folder: where the files of the whole tables lie. doubts: sentences that the numbers must not be read without.
+
+def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
+    """Print tables: whole where the terminal is wide enough, else their means, or their last group of columns.
+
+    Args:
+        sheets: of the tables.
+        folder: where the files of the whole tables lie.
+        doubts: sentences that the numbers must not be read without.
     """
     console = Console(highlight=False)
-    tables = [sheet.table for sheet in sheets]
-    shown = [table for table in tables if MEAN_TITLE in table.cells.columns.get_level_values(0)]
-    for table in shown or tables[:1]:
-        group = next((column[0] for column in table.cells.columns.to_flat_index() if column[0]), "")
-        part = of_group(table, MEAN_TITLE if shown else group)
-        cells = part.cells
-        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-        grid.add_column("Method", overflow="fold")
-        columns: list[Any] = cells.columns.to_flat_index().to_list()
-        for name, heading in columns:
-            grid.add_column(f"{name} {heading}".strip(), justify="right" if name else "left", overflow="fold")
-        for label, row in zip(cells.index, cells.to_numpy().tolist(), strict=True):
-            texts = [Text(cell.text, STYLES.get(cell.emphasis, "")) for cell in row]
-            marks = [f" [{cell.mark}]" if cell.mark else "" for cell in row]
-            grid.add_row(Text(str(label)), *(text + mark for text, mark in zip(texts, marks, strict=True)))
-        console.print(grid)
+    for table in (sheet.table for sheet in sheets):
+        part = table
+        whole = _grid(part)
+        if console.measure(whole, options=console.options.update(width=WIDEST)).maximum > console.width:
+            groups = [group for group in table.cells.columns.get_level_values(0) if group]
+            part = of_group(table, MEAN_TITLE if MEAN_TITLE in groups else groups[-1])
+            whole = _grid(part)
+        console.print(whole)
         for mark, text in part.notes:
             console.print(Text(f"[{mark}] {text}"))
         console.print(Text(f"in full: {folder / table.name}.md"), soft_wrap=True)
     if doubts:
         console.print(Text(" ".join(doubts)))
+
+
+def _grid(table: Table) -> Grid:
+    """A table for the terminal."""
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("\nMethod", overflow="fold")
+    columns: list[Any] = table.cells.columns.to_flat_index().to_list()
+    for group, heading in columns:
+        grid.add_column(f"{group}\n{heading}", justify="right" if group else "left", overflow="fold")
+    for label, row in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True):
+        cells = [Text(cell.text, STYLES.get(cell.emphasis, "")) + _mark(cell) for cell in row]
+        grid.add_row(Text(str(label)), *cells)
+    return grid
+
+
+def _mark(cell: Cell) -> str:
+    return f" [{cell.mark}]" if cell.mark else ""
 
 
 if __name__ == "__main__":

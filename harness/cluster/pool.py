@@ -55,7 +55,7 @@ class RayPool:
 
     def __init__(self, run: ResolvedRun, scratch: Path, actor: type[Any] = Actor) -> None:
         assert run.workers is not None, "a run without workers has no cluster"
-        self._config, self._settings, self._scratch, self._class = run.config, run.workers, scratch, actor
+        self.config, self._settings, self._scratch, self._class = run.config, run.workers, scratch, actor
         self._workers: list[RemoteWorker] = []
         self._stack = ExitStack()
         self._about: dict[str, dict[str, Any]] = {}
@@ -169,17 +169,17 @@ class RayPool:
         if not worker.name:
             self._place(worker, reply)
             options, folders = pickled(self._settings.options), (str(Path.cwd()), str(self._scratch))
-            worker.waits = worker.actor.load.remote(options, self._config, list(worker.cores), *folders)
+            worker.waits = worker.actor.load.remote(options, self.config, list(worker.cores), *folders)
             return
         description, items, receipt = reply
         self.description = self.description or description
-        check_alike(self.description, description, worker.name, self._config.timed)
+        check_alike(self.description, description, worker.name, self.config.timed)
         self.items = self.items or items
         worker.waits, worker.ready = None, True
         known = self._about.setdefault(worker.name, {"start": receipt})
         known |= {
             "host": worker.host,
-            "device": self._config.device,
+            "device": self.config.device,
             "name": device_name(description),
             "cores": list(worker.cores),
             "gpus": list(worker.gpus),

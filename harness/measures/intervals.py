@@ -22,6 +22,7 @@ from harness.measures.table import (
     method_labels,
     shared_with_reference,
     suite_titles,
+    suites_with,
     timed,
 )
 from harness.methods.presets import LENGTHS
@@ -109,18 +110,21 @@ def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
 def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.DataFrame:
     """A row per method: plain means of accuracy, speedup and forward_speedup over `suites`, with ENDS.
 
-    measured: rows of `measure`. NaN where a suite is missing. Accuracy's interval is Wilson's over as many items as
-    give the mean its variance: suites^2 / sum(1 / items), which is all of them where suites are equal in size.
+    measured: rows of `measure`. Each number's mean is over `suites_with` it; NaN where one of these is missing.
+    Accuracy's interval is Wilson's over as many items as give the mean its variance: suites^2 / sum(1 / items), which
+    is all of them where suites are equal in size.
     """
     rows = []
+    over = {name: suites_with(measured, suites, name) for name in MEANS}
     for method, own in measured.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
-        accuracy, *speeds = (own[name].mean(skipna=False) for name in MEANS)
+        accuracy, *speeds = (own.loc[over[name], name].mean(skipna=False) for name in MEANS)
         accuracies, intervals = (math.nan, math.nan), (math.nan, math.nan)
         if pd.notna(accuracy):
-            accuracies = wilson(accuracy / 100, len(own) ** 2 / (1 / own["trials"]).sum())
+            scored = own.loc[over["accuracy"], "trials"]
+            accuracies = wilson(accuracy / 100, len(scored) ** 2 / (1 / scored).sum())
         if method != REFERENCE and pd.notna(speeds[0]):
-            intervals = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
+            intervals = speedup_interval([pairs[str(method), suite].seconds for suite in over["speedup"]])
         rows.append([method, accuracy, *speeds, *(100 * end for end in accuracies), *intervals])
     return pd.DataFrame(rows, columns=["method", *MEANS, *ENDS])
 

@@ -8,7 +8,15 @@ from typing import Any
 import pandas as pd
 from msgspec import UNSET
 
-from harness.measures.table import LENGTH, REFERENCE, measure, method_labels, other_tokenizers, suite_titles
+from harness.measures.table import (
+    LENGTH,
+    MOST_DISTURBED,
+    REFERENCE,
+    measure,
+    method_labels,
+    other_tokenizers,
+    suite_titles,
+)
 from harness.records.schema import Method, Setting
 from harness.records.store import Run, problems_of
 from harness.suites.registry import FOREIGN, SUITES, split_named, suite_named
@@ -113,6 +121,17 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
         similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
         return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
 
+    shares = measured.set_index(["method", "suite"])["disturbed_share"].to_dict()
+
+    def disturbed_note(row: Any) -> str:
+        for method, possessive in ((str(row.method), "its"), (REFERENCE, "LLaDA's")):
+            share = shares.get((method, str(row.suite)), 0.0)
+            if share > MOST_DISTURBED:
+                return f"no Speed: other programs had the cores in {100 * share:.0f}% of {possessive} seconds"
+        if not row.disturbed:
+            return ""
+        return f"{row.disturbed:.0f} of {row.items} responses were timed while other programs had the cores"
+
     other = other_tokenizers(run)
 
     def tokenizer_note(row: Any) -> str:
@@ -122,10 +141,13 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
     return measured.assign(
         accuracy_note=[accuracy_note(row) for row in rows],
         speed_note=[
-            joined(forward_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
+            joined(forward_note(row), disturbed_note(row), tokenizer_note(row), length_note(row), settings_note(row))
+            for row in rows
         ],
         forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
-        seconds_note=[joined(tokenizer_note(row), length_note(row), settings_note(row)) for row in rows],
+        seconds_note=[
+            joined(disturbed_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
+        ],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],

@@ -21,6 +21,7 @@ from harness.errors import UserError
 from harness.measures.table import (
     PAIR,
     REFERENCE,
+    UNTIL,
     by_name,
     checked_items,
     measure_windows,
@@ -35,7 +36,6 @@ from harness.stats import LEVEL, SEED
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
-UNTIL = ["first_block_seconds", "content_seconds"]
 SHARES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
 
 

@@ -19,7 +19,7 @@ from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
-SPENT = ("seconds", "first_block_seconds", "content_seconds")
+SPENT = ("seconds", "first_block_seconds", "content_seconds", "disturbed")
 
 
 def read_measured(folder: Path) -> Run:
@@ -147,6 +147,13 @@ def drift(run: Run) -> tuple[float, str] | None:
     return max(moved, key=lambda each: abs(each[0]), default=None)
 
 
+def _marked(run: Run) -> int:
+    """How many responses of a run are disturbed."""
+    if "disturbed" not in run.items:
+        return 0
+    return int(run.items["disturbed"].eq(True).sum())
+
+
 def timing_sentences(run: Run) -> list[str]:
     """Sentences on one run's seconds: drift of more than DRIFT, and what the receipts of its sessions show."""
     moved, sessions = drift(run), run.meta.sessions
@@ -157,6 +164,12 @@ def timing_sentences(run: Run) -> list[str]:
     busiest = max(((each.get("start") or {}).get("busy_percent") or 0 for each in sessions), default=0)
     if busiest > BUSY:
         sentences.append(f"The machine was {busiest:.0f}% busy before the start.")
+    disturbed = _marked(run)
+    if disturbed:
+        sentences.append(
+            f"{disturbed} of {len(run.items)} responses were timed while other programs had the cores; --resume times "
+            "them again."
+        )
     ends = [
         each.get("end") or {} for session in sessions for each in (session, *(session.get("workers") or {}).values())
     ]

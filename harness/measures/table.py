@@ -5,6 +5,7 @@ Methods and suites may be strings or categoricals.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -22,9 +23,10 @@ PROBLEM = ["suite", "item"]
 SPENT = ["seconds", "forwards"]
 BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
+UNTIL = ("first_block_seconds", "content_seconds")
 OPTIONAL = [
     *("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"),
-    *("draft_forwards", "token_forwards", "cached_tokens", "first_block_seconds", "content_seconds"),
+    *("draft_forwards", "token_forwards", "cached_tokens", *UNTIL),
 ]
 MEASURES = [
     *(*PAIR, "accuracy", "scored", "items", "speedup", "forward_speedup", "acceptance", "committed_per_window"),
@@ -33,6 +35,8 @@ MEASURES = [
 LENGTH = "length_ratio"
 TRIALS = "trials"
 BY_SEED = "accuracy_by_seed"
+DISTURBED = "disturbed_share"
+MOST_DISTURBED = 0.1  # of a method's seconds, beyond which they are no measurement
 WINDOW_MEASURES = [*PAIR, "acceptance", "alpha", "committed_per_window", "windows"]
 
 
@@ -68,12 +72,13 @@ def other_tokenizers(run: Run) -> set[str]:
 
 
 def measure(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has items, in the configuration's order; columns are MEASURES and three more.
+    """One row per method and suite that has items, in the configuration's order; columns are MEASURES and five more.
 
     accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's, and length_ratio: the
     method's content tokens / LLaDA's, over the shared items, those that LLaDA has too. acceptance: accepted / proposed
     drafts. committed_per_window: mean of positions. trials: independent verdicts, fewer than `scored` where a problem
-    has several seeds; accuracy_by_seed: () where there is one. NaN where there is nothing to measure, in seconds where
+    has several seeds; accuracy_by_seed: () where there is one. disturbed: responses that others disturbed;
+    disturbed_share: their part of the seconds. NaN where there is nothing to measure, in seconds where
     the run was not timed, and in length_ratio for another tokenizer. Raises UserError if there are no items or they are
     damaged.
     """
@@ -85,6 +90,8 @@ def measure(run: Run) -> pd.DataFrame:
         seconds_per_item=("seconds", "mean"),
         proposed=("proposed", "sum"),
         accepted=("accepted", "sum"),
+        disturbed=("disturbed", "sum"),
+        disturbed_share=(DISTURBED, "max"),
     )
     totals["accuracy"] = 100 * totals["right"] / totals["scored"]
     totals["acceptance"] = totals["accepted"] / totals["proposed"]
@@ -102,7 +109,7 @@ def measure(run: Run) -> pd.DataFrame:
     totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
     if not timed(run):
         totals[["speedup", "seconds_per_item"]] = math.nan
-    return by_name(totals)[[*MEASURES, LENGTH, TRIALS, BY_SEED]]
+    return by_name(totals)[[*MEASURES, LENGTH, TRIALS, BY_SEED, "disturbed", DISTURBED]]
 
 
 def measure_windows(run: Run) -> pd.DataFrame:
@@ -143,9 +150,33 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns |= draws_of(run, columns["item"])
     columns |= categoricals(items, run)
     columns["verdict"] = _verdicts(run)
+    columns["disturbed"] = _numbers(items, "disturbed")
     tokens = pd.factorize(items["tokens_hash"])[0] if "tokens_hash" in items else np.full(len(items), -1)
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
-    return pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
+    frame = pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
+    return _without_disturbed(frame)
+
+
+def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
+    """The items with the part of their method's seconds on the suite that was disturbed; beyond MOST_DISTURBED seconds
+    are NaN."""
+    disturbed = items["seconds"].where(items["disturbed"] == 1, 0.0)
+    sums = items.assign(disturbed=disturbed).groupby(PAIR, observed=True)[["disturbed", "seconds"]].transform("sum")
+    items[DISTURBED] = (sums["disturbed"] / sums["seconds"]).fillna(0.0)
+    items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL]] = math.nan
+    return items
+
+
+def suites_with(measured: pd.DataFrame, suites: Sequence[str], column: str) -> list[str]:
+    """The suites that a mean of a number is over: all but those where no method has it, as in one that is not scored.
+
+    Args:
+        measured: rows of `measure`.
+        suites: what the mean should be over; one that has no rows at all stays.
+        column: the number.
+    """
+    known = measured.groupby("suite")[column].count()
+    return [suite for suite in suites if known.get(suite, 1) > 0]
 
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:

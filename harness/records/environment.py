@@ -151,8 +151,8 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
     if not busy:
         return None
     return (
-        f"warning: other programs use {' and '.join(busy)}: seconds will be longer and less certain, ratios less so; "
-        "wait for a quiet machine"
+        f"warning: other programs use {' and '.join(busy)}: what they disturb is timed again, "
+        "and marked if that does not help; wait for a quiet machine, or give --threads 1"
     )
 
 
@@ -180,6 +180,17 @@ def _gpu(device: str) -> dict[str, Any]:
         return {"unknown": "NVML's bindings are not installed: pip install nvidia-ml-py"}
     except pynvml.NVMLError as error:
         return {"unknown": f"NVML: {error}"}
+
+
+SLOWED = 0x8 | 0x40 | 0x80  # NVML's bits for clocks that the hardware lowered: heat, power, a power brake
+
+
+def throttled(device: str) -> bool:
+    """Whether the hardware of a CUDA device lowers its clocks now."""
+    if not device.startswith("cuda"):
+        return False
+    reasons = _gpu(device).get("throttle_reasons", "0x0")
+    return bool(int(reasons, 16) & SLOWED)
 
 
 DISCARDED = 2

@@ -156,9 +156,10 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    worker: a key of `workers` in a session of run.json.
-    first_block_seconds, content_seconds: until the first block was committed, and the block of the last token before
-    the end.
+    worker: a key of `workers` in a session of run.json. cpu_seconds, waited_seconds, device_seconds: as
+    model_wrappers/clock.py. throttled: whether the GPU's hardware lowered its clocks. disturbed: whether other programs
+    had the machine each time that it was timed. first_block_seconds, content_seconds: until the first block was
+    committed, and the block of the last token before the end.
     """
 
     method: str
@@ -185,6 +186,11 @@ class ItemRecord(Struct):
     draft_token_forwards: Count | None = None
     changed_forwards: Count | None = None
     seconds: Seconds | None = None
+    cpu_seconds: Seconds | None = None
+    waited_seconds: Seconds | None = None
+    device_seconds: Seconds | None = None
+    throttled: bool | None = None
+    disturbed: bool | None = None
     first_block_seconds: Seconds | None = None
     content_seconds: Seconds | None = None
     proposed: Count | None = None

@@ -50,6 +50,12 @@ from harness.records.schema import (
     WindowRecord,
 )
 
+# What is of a response's timing, and changes when it is timed again.
+TIMED = (
+    *("seconds", "cpu_seconds", "waited_seconds", "device_seconds", "first_block_seconds", "content_seconds"),
+    *("throttled", "disturbed", "worker"),
+)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -186,6 +192,7 @@ class Recorder:
                 raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
         self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._traced: set[tuple[Any, ...]] = set()
+        self._timed_passes: set[tuple[Any, ...]] = set()
         for item in read_lines(self._items, ItemRecord):
             key = tuple(item[name] for name in KEY)
             if key in self.items:
@@ -201,12 +208,14 @@ class Recorder:
                 passes = read_lines(self._passes, PassRecord)
                 kept = [line for line in passes if tuple(line[name] for name in KEY) in self.items]
                 write_atomically(self._passes, as_lines(kept))
+                self._timed_passes = {tuple(line[name] for name in KEY) for line in kept}
         if (folder / TRACES).exists():
             self._open_traces()
 
     def done(self, method: str, suite: str, item: int) -> bool:
-        """Whether this item is recorded."""
-        return (method, suite, item) in self.items
+        """Whether this item is recorded, and need not be timed again."""
+        row = self.items.get((method, suite, item))
+        return row is not None and not row.get("disturbed")
 
     def _open_traces(self) -> None:
         """Drop the traces without an item."""
@@ -234,7 +243,14 @@ class Recorder:
         self.pieces.setdefault(trace.tokenizer, set()).update(trace.pieces)
 
     def add(self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None) -> None:
-        """Record one finished item with its windows and its trace, less texts of tokens that an earlier trace has."""
+        """Record one finished item with its windows and its trace, less texts of tokens that an earlier trace has.
+
+        Of one that is recorded already and was timed again, the seconds are kept if they are better.
+        """
+        key = tuple(item[name] for name in KEY)
+        if key in self.items:
+            self._retime(self.items[key], item)
+            return
         with _writing(self.folder):
             if trace is not None:
                 trace = trace.without(self.pieces.get(trace.tokenizer, set()))
@@ -243,10 +259,26 @@ class Recorder:
                 self._traced.add(trace.key)
             _append(self._windows, windows)
             _append(self._items, [item])
-        self.items[tuple(item[name] for name in KEY)] = item
+        self.items[key] = item
+
+    def _retime(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        if now["tokens_hash"] != before["tokens_hash"]:
+            return
+        if now.get("disturbed") and now["seconds"] >= before["seconds"]:
+            return
+        for name in TIMED:
+            before.pop(name, None)
+            if name in now:
+                before[name] = now[name]
+        with _writing(self.folder):
+            write_atomically(self._items, as_lines(list(self.items.values())))
 
     def add_passes(self, passes: dict[str, Any]) -> None:
-        """Record seconds of single passes."""
+        """Record seconds of single passes, unless there are some of this item."""
+        key = tuple(passes[name] for name in KEY)
+        if key in self._timed_passes:
+            return
+        self._timed_passes.add(key)
         with _writing(self.folder):
             _append(self._passes, [passes])
 

@@ -56,6 +56,7 @@ def grown(options: RunOptions) -> RunOptions:
     named = vars(options)["named"]
     recorded = vars(checked(RunOptions, meta.options))
     options = replace(options, **{name: recorded[name] for name in meta.options if name not in named})
+    options = replace(options, threads=options.threads or before.threads)
     if options.limit is not None and before.limit is not None:
         options = replace(options, limit=max(options.limit, before.limit))
     if options.limit != before.limit and len(before.draws) > 1:
@@ -378,7 +379,7 @@ def session(folder: Path, device: str, timed: bool = True, more: Callable[[], di
     start = receipt(device)
     warning = busy_warning(start) if timed else None
     if warning:
-        print(f"{warning}, give --untimed, or export OMP_WAIT_POLICY=PASSIVE", file=sys.stderr)
+        print(f"{warning}, or --untimed", file=sys.stderr)
     before = read_meta(folder).sessions
     write_meta(folder, {"sessions": [*before, {"start": start, "end": None, **more()}]})
     try:

@@ -14,7 +14,7 @@ from harness.suites.registry import PAPER_SUITES
 # Options that --resume takes again where they are not given.
 RESUMED = (
     *("model", "data", "limit", "gen_length", "block_length", "stop_at_eos", "temperature", "seed", "prompt"),
-    *("chat_template_args", "dtype", "trust_remote_code", "reads_at", "graphs", "threads", "untimed", "batch", "chunk"),
+    *("chat_template_args", "dtype", "trust_remote_code", "reads_at", "graphs", "threads", "untimed", "batch"),
     *("trace", "device"),
 )
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
@@ -66,7 +66,7 @@ class RunOptions:
     reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
     graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
     threads: int | None = option(
-        "CPU threads, of each worker (default: torch's own choice; the cores / workers)",
+        "CPU threads, of each worker (default: the fastest number for the first prompt; the cores / workers)",
         least=1,
         most=1024,
         group="seconds and records",
@@ -76,9 +76,6 @@ class RunOptions:
         "decode N responses at once, or as many as memory has room for; no Speed in tables",
         type=lambda text: int(text) if text.lstrip("-").isdecimal() else text,
         metavar="N|auto",
-    )
-    chunk: int = option(
-        "items that pass through all methods before the next ones (default 5)", 5, least=1, most=1_000_000
     )
     trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
     ray_address: str | None = option(

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
-from harness.records.schema import PromptRecord
+from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.options import RunOptions
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ def cores() -> list[int]:
 
 class WorkerPool(Protocol):
     """What decodes a run. description: of what it was made with, for run.json. items: how many each suite has."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration, with what was chosen when it was loaded."""
 
     @property
     def description(self) -> dict[str, Any]: ...

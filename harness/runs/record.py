@@ -3,16 +3,17 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.errors import UserError
+from harness.options import command_name
 from harness.records.consistency import counts_of, differences
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, RunConfig
@@ -32,7 +33,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
     pool: who decodes, ready.
     """
-    config = run.config
+    config = pool.config
     begun = (folder / "run.json").exists()
     recorder = Recorder(folder)
     if recorder.items:
@@ -46,8 +47,17 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     # With workers, this process decodes nothing.
     device = config.device or "cpu" if run.workers is None else "cpu"
     with new_or_not_at_all(folder, begun, recorder.items):
-        print(announcement(config, pool, bool(config.timed), recorder.done))
-        return _decode(folder, config, pool, device, recorder, notes)
+        for line in announcement(config, pool, bool(config.timed), recorder.done):
+            print(line, flush=True)
+        left_out = _decode(folder, config, pool, device, recorder, notes)
+    disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
+    if disturbed:
+        print(
+            f"{disturbed} of {len(recorder.items)} responses are marked: other programs had the cores each time that "
+            f"they were timed; on a quiet machine {command_name()} run --resume --out {folder} times them again",
+            file=sys.stderr,
+        )
+    return left_out
 
 
 def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
@@ -76,7 +86,8 @@ def _decode(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed
     total = sum(pool.items.values()) * len(config.methods)
-    task = bar.add_task("responses", total=total, completed=len(recorder.items))
+    completed = sum(recorder.done(*key) for key in recorder.items)
+    task = bar.add_task("responses", total=total, completed=completed)
     with session(folder, device, config.timed, more), bar:
         for worker, result in pool.results(queue):
             if isinstance(result, Passes):
@@ -91,37 +102,42 @@ def _decode(
 
 def announcement(
     config: RunConfig, pool: WorkerPool, measure: bool, done: Callable[[str, str, int], bool] = lambda *_: False
-) -> str:
-    """What a run will do and for about how long: one response of each method, scaled by length.
+) -> Iterator[str]:
+    """Lines on what a run will do and for about how long, each when it is known.
 
-    measure: whether these responses are decoded; the progress of a run without them soon shows how long it takes.
-    done: whether the response of (method, suite, item) is recorded.
+    Args:
+        config: of the run.
+        pool: who decodes it.
+        measure: estimate the time, from one response of each method, scaled by length.
+        done: whether the response of (method, suite, item) is recorded.
     """
-    lengths = {
-        (suite, name): method.suites[suite].gen_length or 0
-        for name, method in config.methods.items()
-        for suite in config.suites
-    }
     pending = {
-        (suite, method): [item for item in range(pool.items[suite]) if not done(method, suite, item)]
-        for suite, method in lengths
+        (method, suite): [item for item in range(count) if not done(method, suite, item)]
+        for method in config.methods
+        for suite, count in pool.items.items()
     }
     responses = sum(map(len, pending.values()))
     if responses == 0:
-        return "all items are decoded already"
-    by = f" on {pool.size} workers" if pool.size > 1 else ""
-    text = f"{responses} responses to decode{by} ({len(config.methods)} methods; items: "
-    text += f"{', '.join(f'{suite} {count}' for suite, count in pool.items.items())})"
+        yield "all items are decoded already"
+        return
+    workers = f" on {pool.size} workers" if pool.size > 1 else ""
+    items = ", ".join(f"{suite} {count}" for suite, count in pool.items.items())
+    yield f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {items})"
     if not measure:
-        return f"{text}, then scoring and tables"
-    first = next(suite for suite in config.suites if any(pending[suite, method] for method in config.methods))
-    seconds = pool.warm_up(first, {method: (pending[first, method] or [0])[0] for method in config.methods})
-    if not seconds:
-        return f"{text}, then scoring and tables"
-    a_token = {method: own / lengths[first, method] for method, own in seconds.items()}
-    total = sum(len(items) * a_token[method] * lengths[suite, method] for (suite, method), items in pending.items())
-    alone = "" if config.batch is UNSET else " if they were decoded one at a time, less in batches"
-    return f"{text}: about {duration(total / pool.size)}{alone}, then scoring and tables"
+        return
+    total = 0.0
+    first = next(suite for suite in config.suites if any(pending[method, suite] for method in config.methods))
+    for name, method in config.methods.items():
+        items_left = pending[name, first] or [0]
+        seconds = pool.warm_up(first, {name: items_left[0]}).get(name)
+        if seconds is None:  # the item ended every worker
+            return
+        a_token = seconds / (method.suites[first].gen_length or 1)
+        tokens = sum(len(pending[name, suite]) * (setting.gen_length or 1) for suite, setting in method.suites.items())
+        total += a_token * tokens
+        yield f"  {method.label or name}: about {duration(a_token * tokens / pool.size)}"
+    batched = "" if config.batch is UNSET else " if they were decoded one at a time, less in batches"
+    yield f"about {duration(total / pool.size)} in all{batched}, then scoring and tables"
 
 
 def duration(seconds: float) -> str:
@@ -133,32 +149,40 @@ def duration(seconds: float) -> str:
 
 
 def describe_status(folder: Path) -> str:
-    """Responses recorded by suite, and whether a process works on the run. Raises UserError for no run."""
+    """Responses recorded and scored by suite, and whether a process works on the run. Raises UserError for no run."""
     meta = read_meta(folder)
     config, counts = meta.config, counts_of(meta)
-    recorded = {tuple(row[name] for name in KEY) for _, row in each_line(folder / "items.jsonl", ItemRecord)}
-    own = [key for key in recorded if key[0] in config.methods and key[2] < counts.get(key[1], math.inf)]
-    done = Counter(suite for _, suite, _ in own)
-    totals = {suite: len(config.methods) * counts[suite] if suite in counts else None for suite in config.suites}
-    lines = [
-        f"{config.suites[suite].title or suite}: {done[suite]} of {'?' if total is None else total} responses"
-        for suite, total in totals.items()
-    ]
+    is_scored: dict[tuple[Any, ...], bool] = {}
+    for _, row in each_line(folder / "items.jsonl", ItemRecord):
+        if row["method"] in config.methods and row["item"] < counts.get(row["suite"], math.inf):
+            is_scored[tuple(row[name] for name in KEY)] = row.get("correct") is not None
+    done = Counter(suite for _, suite, _ in is_scored)
+    scored = Counter(key[1] for key, verdict in is_scored.items() if verdict)
+    lines = []
+    all_done = True
+    for suite, name in config.suites.items():
+        total = len(config.methods) * counts[suite] if suite in counts else None
+        lines.append(f"{name.title or suite}: {done[suite]} of {total or '?'} responses, {scored[suite]} scored")
+        all_done &= done[suite] == total
     left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
     if left_out:
         lines.append(f"left out: {left_out}")
     if held(folder):
         state = "goes on"
-    elif all(done[suite] == total for suite, total in totals.items()):
-        state = FINISHED
+    elif not all_done:
+        state = f"stopped; go on with {command_name()} run --resume --out {folder}"
+    elif scored != done:
+        state = f"decoded, and not all scored; score it with {command_name()} score {folder}"
     else:
-        state = f"stopped; go on with the same options and --resume --out {folder}"
+        state = FINISHED
     return "\n".join([state, *lines])
 
 
 def finished(folder: Path, config: RunConfig) -> bool:
     """Whether a folder holds all responses of a run with this configuration."""
-    same = not differences(read_meta(folder).config.to_json(), config.to_json())
+    before = read_meta(folder).config
+    config = structs.replace(config, threads=config.threads or before.threads)
+    same = not differences(before.to_json(), config.to_json())
     return same and describe_status(folder).startswith(FINISHED)
 
 

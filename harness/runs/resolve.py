@@ -35,7 +35,8 @@ from model_wrappers.options import meant
 WHOLE = re.compile(r"\s*-?[0-9]+\s*")
 MOST_AT_ONCE = 1024  # responses of a batch
 UNTIMED_BATCH, MANY = 16, 100  # how many are decoded at once where seconds do not count, of more items than that
-BATCHED_CHUNK = 32  # items of a chunk in batches: at its end fewer and fewer responses are under way
+# Items of a chunk where seconds do not count. In batches there are more, for at its end fewer and fewer are under way.
+CHUNK, BATCHED_CHUNK = 5, 32
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     known = [math.inf if each.questions is None else len(read_questions(each.questions)) for each in suites.values()]
     most = min(options.limit or math.inf, max(known))
     batch = _batch(options, most > MANY)
+    timed = not options.untimed and batch is None
     config = RunConfig(
         models={role: names for role, names in models.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -102,10 +104,10 @@ def resolve(options: RunOptions) -> ResolvedRun:
         dtype=_dtype(options.dtype, on_cpu),
         compile=False,
         graphs=options.graphs,
-        threads=threads or torch.get_num_threads(),
-        chunk=options.chunk if batch is None else max(options.chunk, BATCHED_CHUNK),
+        threads=threads,
+        chunk=_chunk(timed, batch),
         batch=UNSET if batch is None else batch,
-        timed=not options.untimed and batch is None,
+        timed=timed,
         traced=options.trace,
         trust_remote_code=True if options.trust_remote_code else UNSET,
         reads_at=UNSET if options.reads_at is None else options.reads_at,
@@ -119,6 +121,13 @@ def resolve(options: RunOptions) -> ResolvedRun:
     # Another's decoder may count on being alone in its process.
     one_at_a_time = outside if options.batch is None else frozenset[str]()
     return ResolvedRun(config, suites, decoders, folder, workers, one_at_a_time, resumed(options))
+
+
+def _chunk(timed: bool, batch: int | str | None) -> int:
+    """Items that pass through all methods before the next ones: one by one where seconds are compared."""
+    if timed:
+        return 1
+    return CHUNK if batch is None else BATCHED_CHUNK
 
 
 def _dtype(given: str | None, on_cpu: bool) -> str:

@@ -1,5 +1,7 @@
 """The timed part of a run: an item through a method, judged, as a record. What is timed is `decode` alone."""
 
+import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,15 +14,52 @@ from harness.runs.problems import SuiteJob
 from harness.runs.responses import add_unlogged, cost_and_tokens
 from model_wrappers import Decoded
 from model_wrappers.chat import response_text
-from model_wrappers.trace import EventLog
+from model_wrappers.trace import EventLog, Floats, How, Ints, Observer
+
+TRIAL_SECONDS = 5.0  # after which a response that is not recorded need not go on
+
+
+class OutOfTime(Exception):
+    """A response was ended, for it had gone on long enough."""
+
+
+class Deadline:
+    """An observer that ends a response at its first commit after some seconds.
+
+    Attributes:
+        positions: how many of the response are committed.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.positions = 0
+        self._start_time = time.perf_counter()
+        self._seconds = seconds
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._start_time
+
+    def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
+        self.positions += len(positions)
+        if self.elapsed > self._seconds:
+            raise OutOfTime
+
+    def remasked(self, positions: Ints, tokens: Ints) -> None:
+        self.positions -= len(positions)
 
 
 def warm_up(job: SuiteJob, method: str, item: int) -> float:
-    """Decode what is as long as an item, and none; its seconds. Raises UserError as `decode_item` does.
+    """Decode what is as long as an item, and none; its seconds, of a part after TRIAL_SECONDS.
 
-    An item itself would be measured with all that a decoder keeps of prompts that it has seen.
+    An item itself would be measured with all that a decoder keeps of prompts that it has seen. Raises UserError as
+    `decode_item` does.
     """
-    return _respond(job, method, item, job.prompt(method, item).roll(1), seed=0).trace.seconds
+    deadline = Deadline(TRIAL_SECONDS)
+    try:
+        return _respond(job, method, item, job.prompt(method, item).roll(1), 0, deadline).trace.seconds
+    except OutOfTime:
+        return deadline.elapsed * job.models[method].gen_length / max(1, deadline.positions)
 
 
 def _respond(
@@ -29,7 +68,7 @@ def _respond(
     item: int,
     prompt_P: torch.Tensor,
     seed: int,
-    log: EventLog | None = None,
+    observer: Observer | None = None,
     among: bool = False,
 ) -> Decoded:
     model, who = job.models[method], f"{method} on {job.suite}, item {item}"
@@ -38,9 +77,9 @@ def _respond(
         model = model.batched()
     try:
         with contained(job.backbones, who, seed) if outside and not among else nullcontext():
-            return model.respond(prompt_P, seed, log)
+            return model.respond(prompt_P, seed, observer)
     except BaseException as error:  # a decoder may call sys.exit, or be cancelled
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt | OutOfTime):
             raise
         message = blame(model.decoder, error)
         if isinstance(error, UserError) or (message is None and not isinstance(error, ValueError)):

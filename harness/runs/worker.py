@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from harness.errors import explained
-from harness.records.environment import free_bytes, receipt, seconds_of
+from harness.records.environment import free_bytes, receipt, seconds_of, throttled
 from harness.records.schema import PromptRecord
 from harness.runs.folder import describe_data, made_with
 from harness.runs.outside import contained
@@ -27,6 +27,7 @@ from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
 from harness.runs.respond import decode_item, warm_up
 from harness.runs.responses import Passes, Response, Result, trace_of
+from harness.runs.timing import Timing, fastest_threads
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers
@@ -39,22 +40,30 @@ from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import EventLog
 
+PASSES_EVERY = 5
+
 
 class Worker:
     """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run without --workers.
 
-    data: folder of the problems. jobs, backbones: as `harness.runs.loading.load` gives them. description: what
-    run.json says of the machine, the weights, the problems and the code.
+    config: the run's, with the threads that were chosen here. data: folder of the problems. jobs, backbones: as
+    `harness.runs.loading.load` gives them. description: what run.json says of the machine, the weights, the problems
+    and the code.
     """
 
     size = 1
 
     def __init__(self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
-        self._config, self._decoders, self._jobs = run.config, run.decoders, {job.suite: job for job in jobs}
+        self.config = run.config
+        self._decoders, self._jobs = run.decoders, {job.suite: job for job in jobs}
+        self._timing = Timing()
+        if self.config.threads is None:
+            threads = _threads(jobs[0])
+            self.config = structs.replace(self.config, threads=threads)
         self._warm: set[tuple[str, str]] = set()
         self._one_at_a_time = run.one_at_a_time
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
-        if self._config.batch is not UNSET:
+        if self.config.batch is not UNSET:
             _check_batches(jobs)
         described = describe_data(run, data)
         for job in jobs:
@@ -88,7 +97,7 @@ class Worker:
 
     def receipt(self) -> dict[str, Any]:
         """The machine now, as harness/records/environment.py has it."""
-        return receipt(self._config.device or "cpu")
+        return receipt(self.config.device or "cpu")
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
         """Decode an item of a suite by each method without recording it; its seconds, by method.
@@ -101,26 +110,34 @@ class Worker:
     def decode(self, chunk: Chunk) -> Iterator[Result]:
         """The responses of a chunk in its order, each when it is finished.
 
-        Where seconds count, each method first decodes an item that is not recorded, and after each prefix-conditioned
-        one single passes are timed on one of its prompts. In batches responses come as they are finished. Raises
-        UserError, naming method, suite and item, as `harness.runs.respond.decode_item` does.
+        Where seconds count, each method first decodes an item that is not recorded, a disturbed response is timed
+        again, and single passes of prefix-conditioned methods are timed now and then. In batches responses come as they
+        are finished. Raises UserError, naming method, suite and item, as `harness.runs.respond.decode_item` does.
         """
         job = self._jobs[chunk.suite]
-        if self._config.batch is not UNSET:
+        if self.config.batch is not UNSET:
             yield from self._in_batches(job, chunk)
             return
         for method, items in chunk.pending.items():
-            if self._config.timed and (chunk.suite, method) not in self._warm:
+            if self.config.timed and (chunk.suite, method) not in self._warm:
                 self.warm_up(chunk.suite, {method: items[0]})
             for item in items:
-                yield self._response(job, method, item)
-            if self._config.timed and self._decoders[method].prefix_conditioned:
+                response = partial(self._response, job, method, item)
+                if not self.config.timed:
+                    yield response()
+                    continue
+                yield self._timing.undisturbed(response)
+            if self._times_passes(method, items[0]):
                 costs = pass_seconds(job.models[method], job.prompt(method, items[0]))
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
 
+    def _times_passes(self, method: str, item: int) -> bool:
+        """Whether single passes are timed after this item: every PASSES_EVERY-th of a prefix-conditioned method."""
+        return self.config.timed and self._decoders[method].prefix_conditioned and item % PASSES_EVERY == 0
+
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         """The responses of a chunk, several at once but for the methods that decode one at a time."""
-        size = self._config.batch
+        size = self.config.batch
         if size == "auto":
             prompts = (prompt_P for own in (job.prompts, *job.own_prompts.values()) for prompt_P in own)
             longest = max(map(len, prompts)) + max(m.gen_length for m in job.models.values())
@@ -141,18 +158,29 @@ class Worker:
         """Where decoders from outside share a batch, so that they share random states too."""
         outside = [method for method in methods if not isinstance(self._decoders[method].source, str)]
         who = f"{', '.join(outside)} on {job.suite}"
-        return contained(job.backbones, who, self._config.seed or 0) if outside else nullcontext()
+        return contained(job.backbones, who, self.config.seed or 0) if outside else nullcontext()
 
-    def _response(self, job: SuiteJob, method: str, item: int, among: bool = False) -> Result:
+    def _response(self, job: SuiteJob, method: str, item: int, among: bool = False) -> Response:
         """The response of a method to an item. among: others, as `decode_item` says."""
-        log = EventLog() if self._config.traced else None
+        log = EventLog() if self.config.traced else None
         _, seed = job.draw(item)
         key, model = (method, job.suite, item), job.models[method]
         record, windows = decode_item(job, method, item, seed, log, among)
+        if self.config.timed and throttled(self.config.device or "cpu"):
+            record["throttled"] = True
         if log is None:
             return Response(record, windows)
         trace = trace_of(key, model.backbone, model.gen_length, log, self._texts[model.backbone.name])
         return Response(record, windows, trace)
+
+
+def _threads(job: SuiteJob) -> int:
+    """How many threads decode fastest; on a GPU torch's own choice."""
+    method = next(iter(job.models))
+    model = job.models[method]
+    if model.backbone.device.type != "cpu":
+        return torch.get_num_threads()
+    return fastest_threads(model.backbone, job.prompt(method, 0), model.gen_length)
 
 
 def _check_batches(jobs: list[SuiteJob]) -> None:

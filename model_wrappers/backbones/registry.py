@@ -181,7 +181,7 @@ def _reason(error: Exception, source: str) -> str:
     reason = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
     if not isinstance(error, OSError | ValueError | RuntimeError):
         reason = f"{type(error).__name__} {reason}"
-    if isinstance(error, OSError) and not Path(source).exists():
+    if isinstance(error, OSError) and not Path(source).exists():  # a name that the hub does not know
         reason += " (valid: nano, a local folder, a hub id)"
     return reason
 

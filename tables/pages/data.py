@@ -163,6 +163,7 @@ def rows(book: Book) -> dict[str, Any]:
                 "item": own["item"].tolist(),
                 "right": "".join(RIGHT.get(verdict, "-") for verdict in verdicts),
                 "seconds": numbers_of(own, "seconds", 4),
+                "disturbed": numbers_of(own, "disturbed"),
                 **{name: numbers_of(own, name) for name in ("forwards", "proposed", "accepted", "same")},
                 "tokens": numbers_of(own, "content_tokens"),
             }

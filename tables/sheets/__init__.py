@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.measures.intervals import Pairs
 from harness.measures.notes import OTHER_TOKENIZER, joined, lettered
-from harness.measures.table import BY_SEED, method_labels, suite_titles, timed
+from harness.measures.table import BY_SEED, method_labels, suite_titles, suites_with, timed
 from harness.records.store import Run
 
 MEAN, MEAN_TITLE = "mean", "Mean"
@@ -124,30 +124,43 @@ def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
 
 
 def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
-    """One row per method for the suite "mean": plain averages of what all `suites` have, else NaN and a note."""
+    """One row per method for the suite "mean": plain averages over `suites_with` the number, else NaN and a note."""
     rows = []
+    over = {metric.value: suites_with(frame, suites, metric.value) for metric in (*METRICS, ACCEPTANCE)}
     for method, own in frame.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
-        means = {metric.value: own[metric.value].mean(skipna=False) for metric in (*METRICS, ACCEPTANCE)}
+        means = {value: own.loc[there, value].mean(skipna=False) for value, there in over.items()}
         by_seed = zip(*own[BY_SEED].dropna(), strict=False) if pd.notna(means["accuracy"]) else ()
-        unscored = "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else ""
-        unshared = "no mean: a suite is missing or has no speedup" if pd.isna(means["forward_speedup"]) else ""
         other = any(OTHER_TOKENIZER in str(note) for note in own["forward_note"])
-        speeds = joined(unshared, OTHER_TOKENIZER if other else "")
+        tokenizer = OTHER_TOKENIZER if other else ""
+        notes = {
+            metric.value: _mean_note(means[metric.value], len(over[metric.value]), len(suites), metric)
+            for metric in METRICS
+        }
         rows.append(
             {
                 "method": method,
                 "suite": MEAN,
                 **means,
                 BY_SEED: tuple(sum(seed) / len(seed) for seed in by_seed),
-                "accuracy_note": unscored,
-                "speed_note": speeds,
-                "forward_note": speeds,
+                "accuracy_note": notes["accuracy"],
+                "speed_note": joined(notes["speedup"], tokenizer),
+                "forward_note": joined(notes["forward_speedup"], tokenizer),
                 "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
                 "speed_full": bool(own["speed_full"].eq(True).all()),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _mean_note(mean: float, count: int, suites: int, metric: Metric) -> str:
+    """What to say of a mean over `count` of the suites."""
+    lacking = "not scored" if metric is ACCURACY else "without a number"
+    if pd.isna(mean):
+        return f"no mean: a suite is missing or {lacking}"
+    if count < suites:
+        return f"mean over {count} of {suites} suites, the others are {lacking}"
+    return ""
 
 
 def grid(

@@ -67,7 +67,7 @@ def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> M
 
 def line_for(nodes: Nodes, out: Path, workers: int = 2) -> list[str]:
     where = ["--workers", str(workers), "--ray-address", nodes.address, "--out", str(out)]
-    return ["--suite", "lists", "--methods", ",".join(METHODS), "--chunk", "2", *where]
+    return ["--suite", "lists", "--methods", ",".join(METHODS), *where]
 
 
 def keys_of(folder: Path) -> Counter[tuple[Any, ...]]:

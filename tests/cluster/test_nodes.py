@@ -21,7 +21,7 @@ from harness.runs.folder import claim_folder, exclusive
 from harness.runs.record import describe_status, record
 
 pytestmark = pytest.mark.slow
-LINE = ["--suite", "gsm8k,math,humaneval,mbpp", "--methods", "llada,fef-2", "--limit", "4", "--chunk", "1"]
+LINE = ["--suite", "gsm8k,math,humaneval,mbpp", "--methods", "llada,fef-2", "--limit", "4"]
 LINE += ["--threads", "1", "--untimed"]
 STARTED_WITHIN = 180  # seconds
 

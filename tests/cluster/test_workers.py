@@ -56,7 +56,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         patch.chdir(folder)
         (folder / "mine.py").write_text(LEFT_TO_RIGHT)
         methods = ["llada", "fef(steps=2)", "mine.py:mine", fill]  # a file that is found from this folder alone
-        options = {"gen_length": 12, "chunk": 2, "threads": 1, "trace": True}
+        options = {"gen_length": 12, "threads": 1, "trace": True}
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="one", **options)
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="two", workers=2, **options)
     return folder / "one", folder / "two"
@@ -69,7 +69,7 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
         return [str(row.get(key)) for key in (*KEYS, "step", "round")]
 
     rows = [
-        {key: value for key, value in row.items() if key != "worker" and not key.endswith("seconds")}
+        {key: value for key, value in row.items() if key not in ("worker", "disturbed") and not key.endswith("seconds")}
         for row in read_lines(folder / name)
     ]
     return sorted(rows, key=place)

@@ -46,7 +46,8 @@ def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
     files = render(save(tmp_path, items, scoring={"not_scored": {"math": "no sandbox (bubblewrap)"}}))
     rows = rows_of(files["main.md"])
     assert rows["FeF-DLLM (step=2)"][3] == "n/s [a]" and rows["FeF-DLLM (step=2)"][4] == "<ins>4.00x</ins>"
-    assert rows["FeF-DLLM (step=2)"][6].startswith("- [") and rows["FeF-DLLM (step=2)"][7] == "<ins>4.00x</ins>"
+    assert rows["FeF-DLLM (step=2)"][6:8] == ["**100.00** [b]", "<ins>4.00x</ins>"]
+    assert "[b] mean over 1 of 2 suites, the others are not scored" in files["main.md"].replace("\\", "")
     assert "[a] not scored: no sandbox (bubblewrap)" in files["main.md"]
 
 

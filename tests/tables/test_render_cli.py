@@ -16,6 +16,7 @@ from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
 from harness.records.store import Run
+from harness.scoring import options_of_tables
 from tables import render as cli
 from tables.output import write_pdf
 from tables.render import render
@@ -27,7 +28,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     written = {path.name for path in (tmp_path / "run" / "tables").iterdir()}
     assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.tex", "windows.csv"}
     said = capsys.readouterr().out
-    assert "Mean Acc." in said and "GSM8K" not in said and "**" not in said and "ins>" not in said
+    assert "Acc." in said and "Mean" in said and "GSM8K" not in said and "**" not in said and "ins>" not in said
     assert f"in full: {tmp_path / 'run' / 'tables' / 'main.md'}" in said
     lines = said.replace(str(tmp_path), "").splitlines()
     assert max(map(len, lines[:-1])) <= 80 and any("100.00" in line and "4.00x" in line for line in lines)
@@ -57,6 +58,31 @@ def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
     shown = said(run)
     assert "[a] full sequence, LLaDA's blocks of 8" in shown and "90% busy" in shown
     assert "All responses of llada on GSM8K are empty: --gen-length" in shown
+
+
+@pytest.mark.parametrize(("columns", "suites"), [(80, False), (200, True)])
+def test_suites_are_shown_where_the_terminal_is_wide_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, suites: bool
+) -> None:
+    save(tmp_path, full_items(PAPER_SUITES), suites=PAPER_SUITES)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main([str(tmp_path), "--against", "llada"]) == 0
+    shown = capsys.readouterr().out
+    assert ("HumanEval" in shown) is suites
+    assert "Mean" in shown
+    assert "not shown" in shown and f"{tmp_path}/tables/against.md" in shown.replace("\n", "")
+
+
+def test_scoring_renders_again_what_was_rendered(tmp_path: Path) -> None:
+    save(tmp_path, full_items(PAPER_SUITES), suites=PAPER_SUITES)
+    assert options_of_tables(tmp_path / "tables", ["llada", "fef-2"]) == []
+    assert cli.main([str(tmp_path), "--paper", "--against", "llada", "--intervals"]) == 0
+    assert options_of_tables(tmp_path / "tables", ["llada", "fef-2"]) == [
+        "--paper",
+        "--against",
+        "llada",
+        "--intervals",
+    ]
 
 
 def test_damage_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

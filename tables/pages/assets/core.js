@@ -126,7 +126,7 @@ const Report = (() => {
   };
   const rowAt = (group, index) => ({
     suite: group.suite, series: group.series, item: group.item[index], right: group.right[index],
-    seconds: group.seconds[index], forwards: group.forwards[index], tokens: group.tokens[index],
+    seconds: group.seconds[index], disturbed: group.disturbed[index], forwards: group.forwards[index], tokens: group.tokens[index],
     proposed: group.proposed[index], accepted: group.accepted[index], same: group.same[index],
   });
 

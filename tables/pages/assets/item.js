@@ -121,7 +121,7 @@ Report.pages.item = (() => {
     const title = h("h2", {}, book.series[number].name);
     if (!each) return h("article", {}, title, h("p", {}, "has no response to this item"));
     const share = each.proposed ? `, ${each.accepted} of ${each.proposed} drafts accepted` : "";
-    const numbers = `${each.forwards} calls, ${each.tokens ?? "-"} tokens, ${each.seconds?.toFixed(3) ?? "-"} s${share}`;
+    const numbers = `${each.forwards} calls, ${each.tokens ?? "-"} tokens, ${each.seconds?.toFixed(3) ?? "-"} s${each.disturbed ? " (disturbed)" : ""}${share}`;
     const judged = h("p", {}, verdict(each.right), said?.[1] ? h("span", {}, ": ", foreign(said[1])) : null, h("span", { class: "numbers" }, `; ${numbers}`));
     const parts = [title, judged];
     const trace = traced?.of[place.item]?.[number];

@@ -102,6 +102,8 @@ Report.pages.items = (() => {
   const values = () => Object.fromEntries(Object.entries(form).map(([name, control]) => [name, control.value]));
   const number = (value, digits = 0) => (value === null ? "-" : value.toFixed(digits));
 
+  const DISTURBED = "timed while other programs had the cores";
+
   function line(book, each) {
     const shown = each.reference === null ? each.series : `${book.series[each.series].reference},${each.series}`;
     const link = address("item", { suite: each.suite, item: each.item, series: shown });
@@ -111,7 +113,8 @@ Report.pages.items = (() => {
       h("td", {}, h("a", { href: link }, `${book.suites[each.suite]} ${each.item}`)),
       h("td", {}, book.series[each.series].name),
       h("td", {}, verdict(each.right), flipped ? h("span", { class: "flip" }, each.right === "1" ? " gained" : " lost") : null),
-      h("td", {}, number(each.seconds, 3)), h("td", {}, number(each.forwards)), h("td", {}, number(each.tokens)),
+      h("td", { title: each.disturbed ? DISTURBED : "" }, number(each.seconds, 3), each.disturbed ? " *" : ""),
+      h("td", {}, number(each.forwards)), h("td", {}, number(each.tokens)),
       h("td", {}, share === null ? "-" : `${Math.round(100 * share)}%`));
   }
 

@@ -142,7 +142,7 @@ def config_of(methods: str, suites: str, **options: Any) -> dict[str, Any]:
 
 def test_a_run_may_have_more_items_methods_and_suites_and_a_trace() -> None:
     before = config_of("llada", "gsm8k", limit=2, threads=1)
-    after = config_of("llada,fef-2", "math,gsm8k", limit=3, threads=1, trace=True, chunk=9)
+    after = config_of("llada,fef-2", "math,gsm8k", limit=3, threads=1, trace=True)
     assert unlike_settings(before, after) == []
     untimed = config_of("llada", "gsm8k", untimed=True)
     for more in ({"threads": 2}, {"batch": 4}):

@@ -1,0 +1,151 @@
+"""Timing: what other programs disturbed is timed again, and marked where that does not help; threads that suit."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from run_records import full_items, save
+
+from harness.measures.notes import with_notes
+from harness.measures.table import measure
+from harness.records.store import Recorder, read_run
+from harness.runs.responses import Response
+from harness.runs.timing import AGAIN, Timing, fastest_threads, is_disturbed
+
+QUIET, WAITED = 0.0, 0.5
+
+
+def response(seconds: float, waited: float | None = QUIET, tokens: str = "same", share: float = 1.0) -> Response:
+    item: dict[str, Any] = {"method": "llada", "suite": "gsm8k", "item": 0, "tokens_hash": tokens}
+    item |= {"seconds": seconds, "cpu_seconds": share * seconds * torch.get_num_threads()}
+    if waited is not None:
+        item["waited_seconds"] = waited * seconds
+    return Response(item, [])
+
+
+def timed(timing: Timing, *responses: Response) -> tuple[dict[str, Any], int]:
+    """The item that is kept of responses that come one after the other, and how many were needed."""
+    left: Iterator[Response] = iter(responses)
+    kept = timing.undisturbed(lambda: next(left)).item
+    return kept, len(responses) - len(list(left))
+
+
+def test_a_quiet_response_is_timed_once() -> None:
+    kept, times = timed(Timing(), response(2.0), response(1.0))
+    assert (kept["seconds"], times) == (2.0, 1)
+    assert "disturbed" not in kept
+
+
+def test_a_disturbed_response_is_timed_again_until_it_is_quiet() -> None:
+    kept, times = timed(Timing(), response(1.0, WAITED), response(0.5, WAITED), response(0.6), response(0.1))
+    assert (kept["seconds"], times) == (0.6, 3)
+    assert "disturbed" not in kept
+
+
+def test_one_that_stays_disturbed_is_marked() -> None:
+    kept, times = timed(Timing(), *[response(seconds, WAITED) for seconds in (0.9, 0.2, 0.1, 0.3, 0.1)])
+    assert (kept["seconds"], kept["disturbed"], times) == (0.1, True, 1 + AGAIN)
+
+
+def test_timing_again_takes_no_longer_than_timing() -> None:
+    timing = Timing()
+    for _ in range(5):
+        kept, _ = timed(timing, *[response(1.0, WAITED)] * (1 + AGAIN))
+        assert kept["disturbed"]
+    kept, times = timed(timing, *[response(1.0, WAITED)] * (1 + AGAIN))
+    assert times <= 2
+
+
+def test_a_response_with_other_tokens_does_not_stand_for_the_first() -> None:
+    kept, times = timed(Timing(), response(1.0, WAITED), response(0.5, tokens="other"))
+    assert (kept["seconds"], kept["disturbed"], times) == (1.0, True, 2)
+
+
+def test_without_counts_of_waiting_the_share_of_the_cores_tells() -> None:
+    usual = [0.9, 1.0, 0.95]
+    assert is_disturbed(response(1.0, None, share=0.5).item, usual)
+    assert not is_disturbed(response(1.0, None, share=0.9).item, usual)
+    assert not is_disturbed(response(1.0, None, share=0.5).item, usual[:2])
+
+
+def test_the_share_is_compared_with_that_of_the_method_on_the_suite() -> None:
+    timing = Timing()
+    for _ in range(3):
+        timed(timing, response(1.0, None))
+    kept, _ = timed(timing, *[response(1.0, None, share=0.5)] * (1 + AGAIN))
+    assert kept["disturbed"]
+
+
+def test_a_marked_response_is_timed_again_by_the_next_session(tmp_path: Path) -> None:
+    row = {"schema": 1, "method": "llada", "suite": "gsm8k", "item": 0, "tokens_hash": "a", "correct": True}
+    (tmp_path / "run.json").write_text('{"schema": 1, "config": {}}')
+    Recorder(tmp_path).add(row | {"seconds": 9.0, "disturbed": True, "waited_seconds": 5.0}, [])
+    recorder = Recorder(tmp_path)
+    assert not recorder.done("llada", "gsm8k", 0)
+    recorder.add(row | {"seconds": 1.0, "tokens_hash": "b", "correct": None}, [])
+    assert not recorder.done("llada", "gsm8k", 0)
+    recorder.add(row | {"seconds": 2.0, "correct": None}, [])
+    assert recorder.done("llada", "gsm8k", 0)
+    (kept,) = read_run(tmp_path).items.to_dict("records")
+    assert kept == row | {"seconds": 2.0}
+
+
+@pytest.mark.parametrize(("marked", "speed"), [(0, 4.0), (1, math.nan)])
+def test_a_tenth_of_disturbed_seconds_takes_a_method_its_speed(tmp_path: Path, marked: int, speed: float) -> None:
+    rows = full_items()
+    fef = [row for row in rows if row["method"] == "fef-2" and row["suite"] == "gsm8k"]
+    for row in fef[:marked]:
+        row["disturbed"] = True
+    run = save(tmp_path, rows)
+    measured = measure(run).set_index(["method", "suite"])
+    assert measured.loc[("fef-2", "gsm8k"), "speedup"] == pytest.approx(speed, nan_ok=True)
+    assert measured.loc[("fef-2", "math"), "speedup"] == 4.0
+    assert measured.loc[("fef-2", "gsm8k"), "forward_speedup"] == 2.0
+
+
+def test_a_disturbed_reference_leaves_a_suite_without_speeds_and_the_note_says_so(tmp_path: Path) -> None:
+    rows = full_items()
+    rows[0]["disturbed"] = True
+    run = save(tmp_path, rows)
+    noted = with_notes(measure(run), run).set_index(["method", "suite"])["speed_note"]
+    assert noted["fef-2", "gsm8k"] == "no Speed: other programs had the cores in 25% of LLaDA's seconds"
+    assert "other programs" not in noted["fef-2", "math"]
+
+
+def test_fewer_disturbed_seconds_are_a_note(tmp_path: Path) -> None:
+    rows = full_items()
+    rows[1] |= {"seconds": 0.1, "disturbed": True}
+    run = save(tmp_path, rows)
+    row = with_notes(measure(run), run).set_index(["method", "suite"]).loc[("fef-2", "gsm8k")]
+    assert row["speedup"] > 4
+    assert "1 of 4 responses were timed while other programs had the cores" in row["speed_note"]
+
+
+class Slow:
+    """A backbone whose forwards take more seconds with other numbers of threads than its best one, by its own clock."""
+
+    mask_id = 0
+    now = 0.0
+
+    def __init__(self, best: int) -> None:
+        self.best = best
+
+    def logits(self, x_1L: torch.Tensor) -> torch.Tensor:
+        self.now += 0.02 * max(torch.get_num_threads() / self.best, self.best / torch.get_num_threads())
+        return x_1L
+
+
+@pytest.mark.parametrize("best", [1, 2, 4])
+def test_threads_are_the_fastest_number(best: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone: Any = Slow(best)
+    monkeypatch.setattr("time.perf_counter", lambda: backbone.now)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        assert fastest_threads(backbone, torch.tensor([1]), 2) == best
+        assert torch.get_num_threads() == best
+    finally:
+        torch.set_num_threads(before)
