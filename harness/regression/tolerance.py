@@ -122,20 +122,23 @@ def _lost_accuracy(shared: pd.DataFrame, allowed: float) -> list[str]:
 
 
 def _lost_speed(shared: pd.DataFrame, allowed: float) -> list[str]:
-    """Methods whose speed over LLaDA is lower, with its whole paired bootstrap interval."""
+    """Methods whose speed over LLaDA is lower, with its whole bootstrap interval, or unknown."""
     reference = shared.loc[shared["method"] == REFERENCE, [*PROBLEM, "seconds_old", "seconds_new"]]
     others = shared[shared["method"] != REFERENCE]
     pairs = others.merge(reference, on=PROBLEM, suffixes=("", "_llada"))
     names = ["seconds_new_llada", "seconds_new", "seconds_old_llada", "seconds_old"]
-    pairs = pairs.dropna(subset=names)
     lines = []
-    for method, items in pairs.groupby("method", sort=False):
+    for (method, suite), items in pairs.groupby(PAIR, sort=False):
+        if items[names].dropna().empty:
+            lines.append(f"{method} on {suite}: no Speed, see the table; time it again with --resume")
+    pairs = pairs.dropna(subset=names)
+    for name, items in pairs.groupby("method", sort=False):
         seconds: Any = items[names].to_numpy().T
         ratio, low, high = total_ratio_interval([*seconds])
         if high < 1 - allowed:
             now = seconds[0].sum() / seconds[1].sum()
             lines.append(
-                f"{method}: {now:.2f} times LLaDA's speed, before {now / ratio:.2f}: "
+                f"{name}: {now:.2f} times LLaDA's speed, before {now / ratio:.2f}: "
                 f"{100 * (1 - ratio):.0f}% lower ({100 * (1 - high):.0f} to {100 * (1 - low):.0f}%)"
             )
     return lines

@@ -1,5 +1,6 @@
 """Two runs within tolerances: what was planted is caught and named, noise is not."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,15 @@ def test_what_was_planted_is_caught_and_named(
     assert main([run_of(tmp_path / "new", 1, **change), "--against", old, *WITHIN]) == 1
     difference, verdict = capsys.readouterr().out.splitlines()
     assert difference.startswith(line) and verdict.startswith("gate: FAILED")
+
+
+def test_a_speed_that_others_disturbed_fails(tmp_path: Path, old: str) -> None:
+    items = tmp_path / "old" / "items.jsonl"
+    rows = [json.loads(line) | {"disturbed": True} for line in items.read_text().splitlines()]
+    items.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    new = run_of(tmp_path / "new", 1)
+    assert main([new, "--against", old, *WITHIN]) == 1
+    assert main([new, "--against", old, "--accuracy", "4"]) == 0
 
 
 def test_a_loss_as_large_as_the_tolerance_passes(tmp_path: Path, old: str) -> None:
