@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "figures": ("tables.figures", (), "figures from records"),
     "report": ("tables.report", (), "a page that plays every decoding"),
     "claims": ("tables.claims", (), "a file of claims, each compared from its record"),
-    "gate": ("harness.gate", (), "a run against golden records, and the code's speed against a revision"),
+    "gate": ("harness.gate", (), "a run against an older one, or against golden records"),
     "audit": ("harness.audit.__main__", (), "decoders' exact output distributions"),
     "bench": ("harness.bench.__main__", (), "what passes and decoders cost on this machine"),
     "train": ("harness.train.__main__", (), "train a model"),

@@ -1,11 +1,15 @@
-"""The regression gate: a run against golden records, and this tree's speed against another revision's.
+"""The regression gate: a run against another, and this project's speed against a revision of it.
 
-    python harness/gate.py RUN --against results/golden/nano   # text, tokens, costs, verdicts
-    python harness/gate.py RUN --against-rev HEAD~1            # speed, both measured now, interleaved
+    python harness/gate.py NEW --against OLD --accuracy 5 --speed 0.05  # within tolerances
+    python harness/gate.py RUN --against results/golden/nano            # tokens, costs, verdicts
+    python harness/gate.py RUN --against-rev HEAD~1                     # speed, both measured now
 
-Any other token, text or verdict is an error, and on the golden records' platform any other cost. --against-rev measures
-both trees in turn on this machine: slower by more than --tolerance, with its whole interval, in two rounds is an error,
-and so are other tokens or more forwards. Exit code 1 if anything changed, 2 if the two cannot be compared.
+With --accuracy or --speed, of runs in any repository, a suite's accuracy may be that many points
+lower, and a method's speed over LLaDA that share; more forwards are an error. Without them any
+other token, text or verdict is an error, and on the golden records' platform any other cost.
+--against-rev measures this project's code: slower by more than --tolerance, with its whole
+interval, in two rounds is an error, and so are other tokens or more forwards. Exit code 1 if
+anything changed, 2 if the two cannot be compared.
 """
 
 import logging
@@ -23,9 +27,11 @@ class GateOptions:
     """What is judged, and against what."""
 
     run: Path = option("folder of the run to judge", nargs=None)
-    against: Path | None = option("folder of golden records", metavar="GOLDEN")
-    first: int | None = option("RUN has only the first N items a suite of GOLDEN (default: all)", least=1, metavar="N")
-    against_rev: str | None = option("also measure speed against this revision of the repository", metavar="REV")
+    against: Path | None = option("folder of an older run, or of golden records", metavar="OLD")
+    accuracy: float | None = option("points that a suite may lose", least=0, metavar="POINTS")
+    speed: float | None = option("share of speed over LLaDA to lose", least=0, metavar="SHARE")
+    first: int | None = option("RUN has only the first N items of OLD", least=1, metavar="N")
+    against_rev: str | None = option("revision of the harness to compare with", metavar="REV")
     items: int = option("items a suite for --against-rev (default 5)", 5, least=1)
     methods: str | None = option("comma-separated, for --against-rev (default: all of the run)")
     tolerance: float = option("share of speed that may be lost (default 0.05)", 0.05, least=0)
@@ -37,16 +43,27 @@ def main(line: list[str] | None = None) -> int:
     options = parsed(GateOptions, line, __doc__)
     if options.against is None and options.against_rev is None:
         raise UserError("nothing to compare with: give --against FOLDER or --against-rev REV")
+    limits = (options.accuracy, options.speed)
+    within = limits != (None, None)
+    if within and options.against is None:
+        raise UserError("--accuracy and --speed compare two runs: add --against OLD, the older one")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
+    from harness.measures.seconds import read_measured
     from harness.records.store import read_run
-    from harness.regression.golden import judge_records
+    from harness.regression.golden import first_items, judge_records
     from harness.regression.speed import judge_speed
+    from harness.regression.tolerance import judge_runs
 
-    run, passed = read_run(options.run), True
+    read = read_measured if within else read_run
+    run = read(options.run)
+    passed = True
     if run.items.empty:
         raise UserError(f"{options.run} holds no items; nothing to judge")
     if options.against is not None:
-        passed = judge_records(run, read_run(options.against, windows=False), options.first)
+        old = read(options.against)
+        if options.first is not None:
+            old = first_items(old, options.first)
+        passed = judge_runs(run, old, *limits) if within else judge_records(run, old)
     if options.against_rev is not None:
         passed &= judge_speed(
             run,

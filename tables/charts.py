@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from harness.errors import explained
 from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import by_option, series_of
-from harness.measures.table import method_labels, timed
+from harness.measures.table import REFERENCE, method_labels, timed
 from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import Run
@@ -248,34 +248,52 @@ def _losses(path: Path) -> pd.Series[float]:
 
 
 WHOLE = "whole"  # the anchor of a step that has one context
+ANCHOR = "anchor: unresolved positions per context pass"
 
 
-def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
-    """Accuracy and wall-clock speedup of two-stream verification against its anchor, means over the suites.
+def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> tuple[Figure, list[str]]:
+    """Accuracy and wall-clock speedup by an option, means over the suites; a line a decoder.
 
-    Raises Skipped with fewer than two anchors, or if the run was not timed.
+    Args:
+        option: an option or a length of some decoder.
+        default: the value where a method does not set it (None: as the run recorded it).
+        label: of the axis (default: the option).
+
+    Raises:
+        Skipped: no two methods differ in this option alone, or the run was not timed.
     """
     need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
     frame = frame.set_index("method")
     series = {}
-    for title, row in by_option(run, "anchor", WHOLE).items():
-        scored = {n: method for n, method in row.items() if method in frame.index}
+    for title, row in by_option(run, option, default).items():
+        scored = {value: method for value, method in row.items() if method in frame.index}
         if len(scored) > 1:
             series[title] = scored
-    need(series, "it takes two anchors of two-stream verification (--methods anchor)")
-    anchors = sorted({n for row in series.values() for n in row}, key=lambda n: (n == WHOLE, n if n != WHOLE else 0))
+    need(series, f"it takes two methods with scores that differ in {option} alone")
+    values = sorted({value for row in series.values() for value in row}, key=_by_size)
+    numbers = all(isinstance(value, int | float) for value in values)
+    places = values if numbers else range(len(values))
+    place_of = dict(zip(values, places, strict=True))
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
     for (name, row), look in zip(series.items(), looks(), strict=False):
-        rows = frame.loc[[row[n] for n in anchors if n in row]]
-        positions = [i for i, n in enumerate(anchors) if n in row]
-        for axes, value in ((above, "accuracy"), (below, "speedup")):
-            ends = {"yerr": whiskers(rows, value), "elinewidth": 0.6}
-            axes.errorbar(positions, rows[value], linestyle="-", label=name, **ends, **look)
-    if "llada" in frame.index:
-        above.axhline(frame.loc["llada", "accuracy"], color="0.5", linestyle="--", linewidth=0.8, label="LLaDA")
+        shown = [value for value in values if value in row]
+        rows = frame.loc[[row[value] for value in shown]]
+        positions = [place_of[value] for value in shown]
+        for axes, measure in ((above, "accuracy"), (below, "speedup")):
+            ends = {"yerr": whiskers(rows, measure), "elinewidth": 0.6}
+            axes.errorbar(positions, rows[measure], linestyle="-", label=name, **ends, **look)
+    if REFERENCE in frame.index:
+        accuracy = frame.loc[REFERENCE, "accuracy"]
+        above.axhline(accuracy, color="0.5", linestyle="--", linewidth=0.8, label="LLaDA")
     above.set(ylabel="accuracy (%)")
-    below.set(ylabel="wall-clock speedup", xlabel="anchor: unresolved positions per context pass")
-    below.set_xticks(range(len(anchors)), [str(n) for n in anchors], minor=False)
+    below.set(ylabel="wall-clock speedup", xlabel=label or option)
+    below.set_xticks(places, [str(value) for value in values], minor=False)
     legend_below(figure, above)
     return figure, left_out
+
+
+def _by_size(value: Any) -> tuple[bool, float, str]:
+    """Numbers in their order, then texts in theirs."""
+    number = isinstance(value, int | float)
+    return not number, value if number else 0, str(value)

@@ -5,6 +5,7 @@
 Writes claims.md and claims.csv beside the file: for every claim the two methods, the difference in points of accuracy
 or the ratio of speed, its interval after correction for all claims of the file, and the word that it deserves
 (docs/measuring.md); then what tables say of the records. The same records give the same bytes.
+Exit code 1 if a goal is not shown.
 """
 
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import one_line_errors
-from harness.measures.against import MARGIN, SAME_SPEED, Claim, compare, read_claims, records_of
+from harness.measures.against import MARGIN, NOT_SHOWN, SAME_SPEED, Claim, compare, read_claims, records_of
 from harness.measures.captions import setting, timing
 from harness.measures.notes import notes_of
 from harness.measures.table import REFERENCE, measure, method_labels
@@ -96,7 +97,7 @@ class ClaimOptions:
 
 
 def main(line: list[str] | None = None) -> int:
-    """The command line; 0 when both files are written."""
+    """The command line; 1 if a goal is not shown."""
     path = parsed(ClaimOptions, line, __doc__).claims
     page, sheet = path.with_suffix(".md"), path.with_suffix(".csv")
     claims = read_claims(path)
@@ -106,7 +107,7 @@ def main(line: list[str] | None = None) -> int:
     write_atomically(page, markdown(compared, said))
     write_atomically(sheet, compared.to_csv(index=False, lineterminator="\n"))
     print(markdown(compared, said))
-    return 0
+    return int(compared["goal"].eq(NOT_SHOWN).any())
 
 
 if __name__ == "__main__":

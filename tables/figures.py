@@ -2,12 +2,15 @@
 
     python tables/figures.py results/runs/NAME
     python tables/figures.py results/runs/NAME --out FOLDER --curves base=training/base/loss.csv fef=...
+    python tables/figures.py results/runs/NAME --against-option tau
     python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
 
 Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window), `window-size`
 (committed length and speedup), of decoders at several settings `anchor`, `parallelism` (accuracy against tokens a
 forward pass) and `front` (accuracy against time), these two for each suite as well, and `curves` (losses of training).
-A figure without its records is skipped with a line that says why. The same records give the same bytes.
+With --against-option NAME also `option-NAME`: accuracy and speedup against an option that decoders
+have several values of. A figure without its records is skipped with a line that says why. The same
+records give the same bytes.
 """
 
 import sys
@@ -51,6 +54,7 @@ class FigureOptions:
     series: tuple[str, ...] = option(
         "methods that are one line of the front", (), positional=False, nargs="+", metavar="TITLE=PATTERN"
     )
+    against_option: str = option("also a figure against this option", "", metavar="OPTION")
 
 
 def main(line: list[str] | None = None) -> int:
@@ -69,10 +73,13 @@ def main(line: list[str] | None = None) -> int:
             "tradeoff": lambda: charts.draw_tradeoff(run, series),
             "acceptance": lambda: charts.draw_acceptance(run, series),
             "window-size": lambda: charts.draw_window_size(run),
-            "anchor": lambda: charts.draw_anchor(run),
+            "anchor": lambda: charts.draw_option(run, "anchor", charts.WHOLE, charts.ANCHOR),
             "parallelism": lambda: fronts.draw_parallelism(run, None, series),
             "front": lambda: fronts.draw_front(run, None, series),
         }
+        if options.against_option:
+            name = f"option-{options.against_option}"
+            drawings[name] = partial(charts.draw_option, run, options.against_option)
         for suite in (suite for suite in suite_titles(run) if suite in ran):
             drawings |= {f"front-{suite}": partial(fronts.draw_front, run, suite, series)}
             drawings |= {f"parallelism-{suite}": partial(fronts.draw_parallelism, run, suite, series)}

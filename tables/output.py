@@ -135,6 +135,8 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 NAME = "tables.pdf"
+# Debian's packages of what the tables need and pdflatex alone does not have.
+PACKAGES = {"booktabs.sty": "texlive-latex-recommended", "multirow.sty": "texlive-latex-extra"}
 DOCUMENT = r"""\documentclass{article}
 \usepackage[a4paper,margin=2cm]{geometry}
 \usepackage{booktabs,multirow,graphicx}
@@ -158,7 +160,10 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
         done = subprocess.run(command, cwd=build, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:
             complaints = [line for line in done.stdout.splitlines() if line.startswith("!")]
-            raise UserError(f"pdflatex could not compile the tables: {(complaints or ['no reason given'])[0]}")
+            complaint = (complaints or ["no reason given"])[0]
+            missing = [package for file, package in PACKAGES.items() if file in complaint]
+            advice = f"; apt-get install {missing[0]}" if missing else ""
+            raise UserError(f"pdflatex could not compile the tables: {complaint}{advice}")
         path, part = folder / NAME, folder / f".{NAME}.part"
         with explained(f"cannot write {path}", OSError, instead="choose another folder with --out"):
             shutil.copyfile(build / NAME, part)

@@ -139,7 +139,7 @@ def main(line: list[str] | None = None) -> int:
         if options.pdf and shutil.which("pdflatex"):
             print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
         elif options.pdf:
-            print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")
+            print("no tables.pdf: pdflatex is missing; apt-get install texlive-latex-extra")
     return 0
 
 

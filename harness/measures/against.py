@@ -74,6 +74,13 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     return with_words(pd.DataFrame(rows))[AGAINST]
 
 
+def outside_methods(run: Run) -> list[str]:
+    """The methods whose decoders come from outside the project."""
+    registered = [plugin.registered.get("decoders", []) for plugin in run.meta.plugins]
+    decoders = {name for names in registered for name in names}
+    return [name for name, method in run.config.methods.items() if method.method in decoders]
+
+
 def with_words(compared: pd.DataFrame) -> pd.DataFrame:
     """Comparisons that are made together, with holm_low, holm_high, word, and needed as `against` has it.
 

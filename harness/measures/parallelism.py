@@ -250,18 +250,34 @@ def settings_of(method: Method) -> dict[str, Any]:
 
 
 def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
-    """The methods that differ in this option alone, value -> method, by the label of one that has the default."""
+    """The methods that differ in this option alone, by the label of one that has the default.
+
+    Args:
+        default: the value where a method does not set it (None: as recorded among all options).
+
+    Returns:
+        Label -> value -> method.
+    """
     groups: dict[str, dict[Any, str]] = {}
     for name, method in run.config.methods.items():
         settings = settings_of(method)
         value = settings.pop(option, default)
-        if isinstance(value, dict):  # another one on every suite
+        if value is None:
+            value = _recorded_value(run, name, option)
+        if value is None or isinstance(value, dict | list):  # a dict: another one on every suite
             continue
         same = json.dumps([method.method, method.role, method.draft_role, settings], sort_keys=True)
         groups.setdefault(same, {})[value] = name
     labels = {name: method.label or name for name, method in run.config.methods.items()}
     several = [group for group in groups.values() if len(group) > 1]
     return {labels[group.get(default, next(iter(group.values())))]: group for group in several}
+
+
+def _recorded_value(run: Run, method: str, option: str) -> Any:
+    """What a method's decoder was called with on all suites; None for nothing, or several."""
+    suites = run.meta.code.get("options", {}).get(method, {})
+    values = [options.get(option) for options in suites.values()]
+    return values[0] if values and values.count(values[0]) == len(values) else None
 
 
 def differ_in_one_option(run: Run, methods: list[str]) -> bool:

@@ -26,11 +26,8 @@ EXACT = ("seed", "prompt_hash", "prompt_tokens", "gold", *RESPONSE)
 SHOWN = 5  # items named in a row
 
 
-def judge_records(run: Run, golden: Run, first: int | None = None) -> bool:
+def judge_records(run: Run, golden: Run) -> bool:
     """Print what differs from the golden records.
-
-    Args:
-        first: how many items of each suite the run has (None: all).
 
     Returns:
         Whether the run passes.
@@ -38,8 +35,6 @@ def judge_records(run: Run, golden: Run, first: int | None = None) -> bool:
     Raises:
         UserError: the runs have different settings.
     """
-    if first is not None:
-        golden = _first_items(golden, first)
     if other := differences(_settings(golden.meta), _settings(run.meta)):
         raise UserError(f"{run.folder} and {golden.folder} differ in settings: {'; '.join(other)}")
     print(f"records: {len(golden.items)} golden items")
@@ -76,8 +71,8 @@ def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _first_items(golden: Run, first: int) -> Run:
-    """The golden record as if its run had had that limit."""
+def first_items(golden: Run, first: int) -> Run:
+    """The record as if its run had had that limit. Raises UserError for a run of several seeds."""
     if len(golden.config.draws) > 1:
         raise UserError("--first is for records of one seed: items of several are numbered seed after seed")
     limit = min(first, golden.config.limit or first)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from harness.elements import elements_of
 from harness.errors import UserError
+from harness.measures.against import outside_methods
 from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.records.store import Run
@@ -48,6 +49,12 @@ def judge_speed(
             named = f"--methods {', '.join(unknown)}: not in {run.folder}"
             raise UserError(f"{named}, which has {', '.join(config.methods)}")
         config = replace(config, methods={name: config.methods[name] for name in wanted})
+    strangers = [name for name in config.methods if name in outside_methods(run)]
+    if strangers:
+        raise UserError(
+            f"--against-rev measures revisions of {ROOT}, which has no {', '.join(strangers)}; "
+            "compare two runs instead: --against OLD --accuracy 5 --speed 0.05"
+        )
     rounds: list[pd.DataFrame] = []
     with checkout(rev) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         jobs, _ = load(recorded(config, run.meta.data), Path(scratch))
@@ -61,7 +68,8 @@ def judge_speed(
             rounds.append(measured)
             return measured
 
-        print(f"speed: now against {rev}, {items} items a suite, in turn; seconds and speedup over LLaDA, now / before")
+        print(f"speed of {ROOT}: now against {rev}, {items} items a suite, in turn")
+        print("seconds and speedup over LLaDA, now / before")
         slower = slower_methods(measure, list(config.methods), tolerance)
     lost = f"REGRESSED by more than {100 * tolerance:g}% in {ROUNDS} rounds: {', '.join(slower)}"
     print(f"speed: {lost if slower else 'passed'}")

@@ -29,7 +29,7 @@ from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder
 from model_wrappers.options import convert_options
 
-RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
+ROOT = Path(__file__).resolve().parents[2]
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
@@ -99,7 +99,7 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
     """
     if out is None and not (resume or overwrite):
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
-        return RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+        return runs_folder(ROOT) / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     if resume and overwrite:
         raise UserError("--resume goes on with the run in --out, --overwrite begins anew: give one of them")
     if out is None:
@@ -145,6 +145,16 @@ def unlike_settings(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         return kept
 
     return differences(part(before), part(now))
+
+
+def runs_folder(root: Path) -> Path:
+    """Where runs go: below a checkout of the project, or where an installed copy is used.
+
+    Args:
+        root: the folder that has the project's packages.
+    """
+    checkout = (root / "pyproject.toml").exists()
+    return (root if checkout else Path.cwd()) / "results" / "runs"
 
 
 @contextmanager

@@ -152,7 +152,7 @@ class Scorer:
 
         config = self.meta.config
         generated = isinstance(config.data, str) and suite.questions is None
-        data = self.scratch if generated else Path(str(self.meta.data.get("folder") or ""))
+        data = self.scratch if generated else self._data_folder()
         if suite.name in self.loaded:
             return data, self.loaded[suite.name]
         if generated:
@@ -162,6 +162,14 @@ class Scorer:
         if before not in (None, digest):
             self._note(suite.name, "its file", digest)
         return data, load_problems(suite, suite.datasets(generated, data), config.limit)
+
+    def _data_folder(self) -> Path:
+        """Where the problems lie: as recorded, or on another machine in COMPASS_DATA_CACHE."""
+        recorded = Path(str(self.meta.data.get("folder") or ""))
+        elsewhere = os.environ.get("COMPASS_DATA_CACHE")
+        if elsewhere and not recorded.is_dir():
+            return Path(elsewhere)
+        return recorded
 
     def _check_range(self, numbers: list[int], problems: int) -> None:
         beyond = [number for number in numbers if number >= problems]

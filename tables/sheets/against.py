@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.measures.against import ALL, NOT_SHOWN, against
+from harness.measures.against import ALL, NOT_SHOWN, against, outside_methods
 from harness.measures.captions import setting, timing
 from harness.measures.notes import against_reference, joined, lettered, with_notes
 from harness.measures.table import method_labels, suite_titles, timed
@@ -166,7 +166,8 @@ def paper_numbers() -> pd.DataFrame:
 def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     """`measured`, from `table.measure`, with the paper's numbers: rows with a label, decoder and suite that it has.
 
-    The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one.
+    Methods from outside the project have rows without such numbers. The suite "mean" is there if
+    the run has all of the paper's suites; the paper's mean is the printed one.
     """
     suites = [suite for suite in suite_titles(run) if suite in _paper()["suites"]]
     frame = with_notes(measured[measured["suite"].isin(suites)], run)
@@ -176,7 +177,11 @@ def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     # Anybody may give a decoder a label of the paper's, so what decodes must be the one that it begins with.
     named = frame["label"].str.extract(r"([\w-]+)")[0].str.lower().str.removesuffix("-dllm")
     decoders = frame["method"].map({name: method.method for name, method in run.config.methods.items()})
-    return frame[named == decoders].merge(paper_numbers(), on=["label", "suite"])
+    printed = frame[named == decoders].merge(paper_numbers(), on=["label", "suite"])
+    others = frame[frame["method"].isin(outside_methods(run))]
+    if printed.empty or others.empty:
+        return printed
+    return pd.concat([printed, others], ignore_index=True)
 
 
 def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:

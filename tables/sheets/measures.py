@@ -6,6 +6,8 @@ method is faster: a method that pads or writes more has more tokens. Seconds per
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from harness.measures.captions import setting, timing
 from harness.measures.parallelism import curves, token_ledger
 from harness.measures.table import measure_windows, other_tokenizers, timed
@@ -67,7 +69,7 @@ def measures(request: TableRequest) -> Iterator[Sheet]:
 
 
 WINDOWS = {
-    "acceptance": Heading("", "Acceptance", 3),
+    "acceptance": Heading("", "Acceptance", 2),
     "alpha": Heading("", "Alpha", 3),
     "committed_per_window": Heading("", "Committed", 2),
     "windows": Heading("", "Windows", 0),
@@ -77,7 +79,7 @@ OF_THEORY = "What Theorem 2 and its corollary predict, beside what was measured 
 HEADINGS = {
     "window": Heading("", "k", 0),
     "alpha": Heading("", "Alpha", 3),
-    "acceptance": Heading("", "Acceptance", 3),
+    "acceptance": Heading("", "Acceptance", 2),
     "committed_per_window": Heading("", "Committed", 2),
     "expected_committed": Heading("", "E[C_k]", 2),
     "expected_committed_windows": Heading("", "E[C_b]", 2),
@@ -97,12 +99,18 @@ HEADINGS = {
 }
 
 
+def _as_printed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with acceptance in percent."""
+    return frame.assign(acceptance=100 * frame["acceptance"])
+
+
 def windows(request: TableRequest) -> Iterator[Sheet]:
     """Speculative windows, where there are any."""
     measured = measure_windows(request.run)
     if len(measured):
         sentences = [OF_WINDOWS, *setting(request.measured, request.run)]
-        yield Sheet(Table("windows", sentences, listed(measured, WINDOWS, request.run)), measured)
+        cells = listed(_as_printed(measured), WINDOWS, request.run)
+        yield Sheet(Table("windows", sentences, cells), measured)
 
 
 def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
@@ -112,6 +120,7 @@ def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
         return
     of_seconds = timed(run)
     shown = {name: how for name, how in HEADINGS.items() if of_seconds or name not in OF_SECONDS}
-    cells = listed(expected.assign(**{name: 1e3 * expected[name] for name in COSTS}), shown, run)  # in milliseconds
+    milliseconds = {name: 1e3 * expected[name] for name in COSTS}
+    cells = listed(_as_printed(expected).assign(**milliseconds), shown, run)
     sentences = [OF_THEORY, *setting(request.measured, run, timing(run))]
     yield Sheet(Table("theory", sentences, cells), expected)

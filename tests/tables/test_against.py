@@ -195,6 +195,10 @@ def test_a_claim_is_compared_from_its_record(tmp_path: Path) -> None:
     assert "DCD is twice as fast" in path.with_suffix(".md").read_text()
 
 
+def test_a_goal_that_is_not_shown_fails(tmp_path: Path) -> None:
+    assert main([str(write(tmp_path, TWO.replace("at_least = -2", "at_least = 15")))]) == 1
+
+
 def test_claims_say_what_their_records_are_of(tmp_path: Path) -> None:
     own = {"gen_length": 64, "block_length": 64, "options": {}, "tuned_on": "generated-dev:2"}
     methods = {"llada": {"label": "LLaDA"}, "dcd": {"label": "DCD", "suites": {"gsm8k": own}}}

@@ -1,6 +1,7 @@
 """Figures of decoders at several settings: what is a series, what is joined, what a front shows and leaves out."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from harness.measures.parallelism import series_of
 from harness.measures.seconds import read_measured
 from harness.records.store import Run
 from harness.runs.selection import methods_named
+from tables import figures
 from tables.charts import (
     WHOLE,
     by_option,
-    draw_anchor,
+    draw_option,
 )
 from tables.fronts import draw_front, draw_parallelism, front_of
 
@@ -153,13 +155,38 @@ def test_methods_that_differ_in_one_option_alone_are_by_its_value(tmp_path: Path
 def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
     run = run_with(tmp_path, "llada,fef-two-stream,fef-two-stream(anchor=32),fef-two-stream(anchor=8)")
     assert list(by_option(run, "anchor", WHOLE)["FeF-DLLM two-stream (step=2)"]) == [WHOLE, 32, 8]
-    figure, _ = draw_anchor(run)
+    figure, _ = draw_option(run, "anchor", WHOLE)
     above, below = figure.axes
     assert lines_of(above)["LLaDA"] == [90, 90]
     (drawn,) = below.containers
     line = drawn.lines[0]
     assert list(line.get_xdata()) == [0, 1, 2] and list(line.get_ydata()) == pytest.approx([4, 3, 2])
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["8", "32", "whole"]
+
+
+def test_an_option_of_numbers_has_an_axis_of_numbers(tmp_path: Path) -> None:
+    figure, _ = draw_option(run_with(tmp_path, f"llada,{THRESHOLDS}"), "tau", 0.9)
+    above, below = figure.axes
+    assert list(above.containers[0].lines[0].get_xdata()) == [0.5, 0.8, 0.9]
+    assert list(below.containers[0].lines[0].get_ydata()) == pytest.approx([4, 2, 3])
+    assert below.get_xlabel() == "tau"
+
+
+def test_the_command_draws_it(tmp_path: Path) -> None:
+    run = run_with(tmp_path, "llada,threshold(tau=0.8),threshold(tau=0.5)")
+    assert figures.main([str(run.folder), "--against-option", "tau"]) == 0
+    assert (tmp_path / "figures" / "option-tau.pdf").exists()
+
+
+def test_a_value_that_was_not_set_is_the_recorded_one(tmp_path: Path) -> None:
+    mine = {
+        "mine": {"method": "mine", "suites": {"gsm8k": {}}},
+        "mine(rate=2)": {"method": "mine", "suites": {"gsm8k": {"options": {"rate": 2}}}},
+    }
+    run = run_with(tmp_path, "llada", **mine)
+    code = {"options": {"mine": {"gsm8k": {"rate": 1}, "math": {"rate": 1}}}}
+    run = replace(run, meta=msgspec.structs.replace(run.meta, code=code))
+    assert by_option(run, "rate", None) == {"mine": {1: "mine", 2: "mine(rate=2)"}}
 
 
 def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) -> None:

@@ -146,6 +146,15 @@ def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
 
 
+def test_a_decoder_from_outside_stands_with_the_papers_without_its_numbers(tmp_path: Path) -> None:
+    methods = {name: {"label": label, "method": name} for name, label in (("llada", "LLaDA"), ("mine", "Mine"))}
+    config = {"methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    plugin = {"plugin": "mine.py", "path": "mine.py", "sha256": "0", "registered": {"decoders": ["mine"]}}
+    items = [item(method, "gsm8k", 0, seconds=1.0) for method in methods]
+    rows = rows_of(render(save(tmp_path, items, config=config, plugins=[plugin]), paper=True)["paper.md"])
+    assert rows["Mine, paper"] == ["-", "-"] and rows["Mine, measured"] == ["100.00", "1.00x"]
+
+
 def test_a_row_of_the_papers_is_known_by_its_decoder_too(tmp_path: Path) -> None:
     run = save(tmp_path, full_items(PAPER_SUITES), suites=PAPER_SUITES)
     run.config.methods["fef-2"].method = "threshold"

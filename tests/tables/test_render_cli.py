@@ -1,6 +1,7 @@
 """Rendering as a command: what it writes, what it refuses, that LaTeX takes it; which tables a run has."""
 
 import io
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from command_lines import refused
 from paths import ROOT
 from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
+from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
 from harness.records.store import Run
@@ -131,6 +133,20 @@ def test_latex_of_every_table_compiles(tmp_path: Path) -> None:
     run = save(tmp_path / "run", items, suites=suites, scoring={"not_scored": {"gsm8k": "no_sandbox & 100%"}})
     files = render(run, paper=True, intervals=True, measures=True, against="llada")
     assert write_pdf([text for name, text in files.items() if name.endswith(".tex")], tmp_path).exists()
+
+
+def test_a_missing_latex_package_is_named_as_debian_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pdflatex"
+    program.write_text("#!/bin/sh\necho \"! LaTeX Error: File 'multirow.sty' not found.\"\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(UserError, match="; apt-get install texlive-latex-extra"):
+        write_pdf([], tmp_path)
+
+
+def test_acceptance_is_in_percent(tmp_path: Path) -> None:
+    files = render(save(tmp_path, full_items()))
+    assert rows_of(files["windows.md"])["FeF-DLLM (step=2)"][1] == "50.00"
 
 
 # Which tables a run has

@@ -18,9 +18,18 @@ from harness.errors import UserError, one_line_errors
 from harness.records import environment as receipts
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, read_lines, read_meta, read_run
-from harness.runs.folder import claim_folder, exclusive, remove_records, session
+from harness.runs.folder import claim_folder, exclusive, remove_records, runs_folder, session
 
 CONFIG: dict[str, Any] = {"models": {"base": {"gsm8k": "nano"}}, "methods": {"fef-2": {}}, "suites": {"gsm8k": {}}}
+
+
+def test_only_a_checkout_has_runs_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert runs_folder(packages) == tmp_path / "results" / "runs"
+    (packages / "pyproject.toml").touch()
+    assert runs_folder(packages) == packages / "results" / "runs"
 
 
 def start(folder: Path) -> None:

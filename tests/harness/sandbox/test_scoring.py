@@ -92,6 +92,13 @@ def test_another_configuration_is_scored(configuration: str, suite: str, tmp_pat
     assert read_run(run).items["correct"].tolist() == [True, False]
 
 
+def test_problems_of_a_run_from_another_machine_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of_another_configuration(tmp_path, "gsm8k_0shot_gen_a58960", "gsm8k")
+    monkeypatch.setenv("COMPASS_DATA_CACHE", str((tmp_path / "real").rename(tmp_path / "here")))
+    score_run(run)
+    assert read_run(run).items["correct"].tolist() == [True, False]
+
+
 def lcbench_run(folder: Path, texts: dict[str, list[str]]) -> Path:
     """A run of LCBench, in whose evaluator responses can change the evaluator: texts of two items by method."""
     if (choice := choose()).sandbox is None:

@@ -1,0 +1,95 @@
+"""Two runs within tolerances: what was planted is caught and named, noise is not."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_records import item, save
+
+from harness.errors import UserError
+from harness.gate import main
+
+WITHIN = ["--accuracy", "4", "--speed", "0.05"]
+METHODS = {name: {"label": name, "method": name} for name in ("llada", "mine")}
+
+
+def run_of(folder: Path, seed: int, machine: float = 1.0, nap: float = 0.0, data: str = "", **changes: Any) -> str:
+    """A run of 20 problems with noisy seconds; `mine` naps on all; changes: to its problem 3."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(20):
+        for method, seconds in (("llada", 0.3), ("mine", 0.15)):
+            row = item(method, "gsm8k", number, seconds=machine * seconds * draw.gauss(1, 0.08))
+            row["prompt_hash"] = f"{data}{number}"
+            if method == "mine":
+                row["seconds"] += nap
+            if (method, number) == ("mine", 3):
+                row |= changes
+            rows.append(row)
+    config = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    return str(save(folder, rows, config=config).folder)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> str:
+    return run_of(tmp_path / "old", seed=0)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_run_on_another_machine_passes(tmp_path: Path, old: str, seed: int) -> None:
+    new = run_of(tmp_path / "new", seed, machine=3.0)
+    assert main([new, "--against", old, *WITHIN]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"nap": 0.05}, "mine: 1.5"),
+        ({"correct": False}, "mine on gsm8k: accuracy 95.0, before 100.0 (20 problems)"),
+        ({"correct": None}, "mine on gsm8k: 1 of 20 responses are not scored"),
+        ({"forwards": 49}, "mine on gsm8k: 48.05 forwards a response, before 48.00"),
+    ],
+    ids=["nap", "point", "unscored", "forward"],
+)
+def test_what_was_planted_is_caught_and_named(
+    tmp_path: Path, old: str, change: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([run_of(tmp_path / "new", 1, **change), "--against", old, *WITHIN]) == 1
+    difference, verdict = capsys.readouterr().out.splitlines()
+    assert difference.startswith(line) and verdict.startswith("gate: FAILED")
+
+
+def test_a_speed_that_others_disturbed_fails(tmp_path: Path, old: str) -> None:
+    items = tmp_path / "old" / "items.jsonl"
+    rows = [json.loads(line) | {"disturbed": True} for line in items.read_text().splitlines()]
+    items.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    new = run_of(tmp_path / "new", 1)
+    assert main([new, "--against", old, *WITHIN]) == 1
+    assert main([new, "--against", old, "--accuracy", "4"]) == 0
+
+
+def test_a_loss_as_large_as_the_tolerance_passes(tmp_path: Path, old: str) -> None:
+    new = run_of(tmp_path / "new", 1, correct=False)
+    assert main([new, "--against", old, "--accuracy", "5"]) == 0
+
+
+def test_a_method_that_is_missing_fails(tmp_path: Path, old: str) -> None:
+    lines = (tmp_path / "old" / "items.jsonl").read_text().splitlines(keepends=True)
+    new = Path(run_of(tmp_path / "new", 1))
+    (new / "items.jsonl").write_text("".join(line for line in lines if "mine" not in line))
+    assert main([str(new), "--against", old, "--accuracy", "5"]) == 1
+
+
+def test_other_problems_are_refused(tmp_path: Path, old: str) -> None:
+    with pytest.raises(UserError, match="other prompts in"):
+        main([run_of(tmp_path / "new", 1, data="other"), "--against", old, "--accuracy", "5"])
+
+
+def test_a_decoder_from_outside_is_not_in_a_revision_of_the_harness(tmp_path: Path) -> None:
+    plugin = {"plugin": "mine.py", "path": "mine.py", "sha256": "0", "registered": {"decoders": ["mine"]}}
+    rows = [item("mine", "gsm8k", 0)]
+    run = save(tmp_path, rows, config={"methods": METHODS, "suites": {"gsm8k": {}}}, plugins=[plugin])
+    with pytest.raises(UserError, match="has no mine; compare two runs instead"):
+        main([str(run.folder), "--against-rev", "HEAD"])
