@@ -246,7 +246,7 @@ def main() -> int:
     os.dup2(2, 1)  # what evaluators print
     confined = request["confined"]
     confined["calls"] = bytes.fromhex(confined["calls"])
-    confine(confined)
+    tempfile.tempdir = confine(confined)  # a package may have looked for another one already
     problems = load_problems(suite_named(request["suite"]), request["configs"], request["limit"])
     json.dump(judged(problems, request["items"], request["texts"], None), answer)
     answer.flush()
