@@ -53,7 +53,7 @@ def decode(
     sampler = Sampler(python_number(seed)) if sampler is None else sampler
     request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
-    if isinstance(observer, FullObserver):
+    if observer is not None and isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     clock = Clock(target.device)
     try:

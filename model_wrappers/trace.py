@@ -88,7 +88,7 @@ class Trace:
     through it; cached_tokens: tokens with keys and values from a cache. The draft_ numbers are the
     part that gave draft probs, by whichever model, and all calls of models that are not the
     request's. changed_forwards: those of models whose modules were changed since they were loaded,
-    so that the model's own code ran. seconds, cpu_seconds, waited_seconds, device_seconds: of the
+    so that the model's own code ran. seconds, cpu_seconds, device_seconds: of the
     decoder, as clock.Spent has them. block_seconds: tokens of the response after each block, and
     the seconds until then; empty where a decoder of several blocks does not take them one by one.
     """
@@ -103,7 +103,6 @@ class Trace:
     changed_forwards: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    waited_seconds: float | None = None
     device_seconds: float | None = None
     block_seconds: list[tuple[int, float]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)

@@ -156,10 +156,10 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    worker: a key of `workers` in a session of run.json. cpu_seconds, waited_seconds, device_seconds: as
-    model_wrappers/clock.py. throttled: whether the GPU's hardware lowered its clocks. disturbed: whether other programs
-    had the machine each time that it was timed. first_block_seconds, content_seconds: until the first block was
-    committed, and the block of the last token before the end.
+    worker: a key of `workers` in a session of run.json. cpu_seconds, device_seconds: as model_wrappers/clock.py.
+    waited_seconds: that threads waited for a core, on Linux. throttled: whether the GPU's hardware lowered its clocks.
+    disturbed: whether other programs had the machine each time that it was timed. first_block_seconds, content_seconds:
+    until the first block was committed, and the block of the last token before the end.
     """
 
     method: str

@@ -5,6 +5,7 @@ disturbed.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,9 +14,10 @@ import torch
 from harness.runs.responses import Response
 from model_wrappers import Backbone
 
+THREADS = Path("/proc/self/task")
 AGAIN = 3  # times that a disturbed response is timed again
 WAITED = 0.05  # of its wall-clock that the threads of a response may wait for cores
-USUAL = 0.8  # of a method's usual share of the cores, below which a response is disturbed
+USUAL = 0.6  # of a method's usual share of the cores, below which a response is disturbed
 FEWEST = 3  # responses whose median share is the usual one
 TRIAL = 0.1  # seconds that a number of threads is tried for
 
@@ -37,14 +39,14 @@ class Timing:
         Returns:
             The first one that was not disturbed, or else the quickest, which is marked as disturbed.
         """
-        first = decode()
+        first = _with_waits(decode)
         quickest = first
         self._seconds += first.item["seconds"]
         shares = self._shares[first.item["method"], first.item["suite"]]
         for _ in range(AGAIN):
             if not is_disturbed(quickest.item, shares) or self._seconds_again > self._seconds:
                 break
-            again = decode()
+            again = _with_waits(decode)
             self._seconds_again += again.item["seconds"]
             if again.item["tokens_hash"] != first.item["tokens_hash"]:
                 break
@@ -54,6 +56,30 @@ class Timing:
             quickest.item["disturbed"] = True
         shares.append(_share(quickest.item))
         return quickest
+
+
+def _with_waits(decode: Callable[[], Response]) -> Response:
+    """A response with the seconds that threads waited for cores meanwhile, where the system counts them."""
+    before = _waited()
+    response = decode()
+    after = _waited()
+    if after:
+        nanoseconds = sum(waited - before.get(thread, 0) for thread, waited in after.items())
+        response.item["waited_seconds"] = nanoseconds / 1e9
+    return response
+
+
+def _waited() -> dict[str, int]:
+    """Nanoseconds that each thread of the process has waited for a core; empty if nobody tells."""
+    waited: dict[str, int] = {}
+    if not THREADS.exists():
+        return waited
+    for thread in THREADS.iterdir():
+        try:
+            waited[thread.name] = int((thread / "schedstat").read_text().split()[1])
+        except (OSError, ValueError, IndexError):  # the thread has ended, or the kernel counts none
+            continue
+    return waited
 
 
 def is_disturbed(item: dict[str, Any], shares: Sequence[float]) -> bool:

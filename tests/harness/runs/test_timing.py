@@ -1,6 +1,10 @@
 """Timing: what other programs disturbed is timed again, and marked where that does not help; threads that suit."""
 
 import math
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,12 @@ def response(seconds: float, waited: float | None = QUIET, tokens: str = "same",
     if waited is not None:
         item["waited_seconds"] = waited * seconds
     return Response(item, [])
+
+
+@pytest.fixture(autouse=True)
+def _no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits are those of the test, not the machine's."""
+    monkeypatch.setattr("harness.runs.timing.THREADS", Path("/nowhere"))
 
 
 def timed(timing: Timing, *responses: Response) -> tuple[dict[str, Any], int]:
@@ -122,6 +132,29 @@ def test_fewer_disturbed_seconds_are_a_note(tmp_path: Path) -> None:
     row = with_notes(measure(run), run).set_index(["method", "suite"]).loc[("fef-2", "gsm8k")]
     assert row["speedup"] > 4
     assert "1 of 4 responses were timed while other programs had the cores" in row["speed_note"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not count waits")
+def test_waiting_for_a_core_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two programs on one core wait for each other."""
+    monkeypatch.undo()
+
+    def spin(seconds: float) -> Response:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+        return response(seconds, None)
+
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        waited = Timing().undisturbed(lambda: spin(0.3)).item["waited_seconds"]
+    finally:
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, cores)
+    assert waited > 0.05
 
 
 class Slow:
