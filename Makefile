@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 # The runs whose tables are made: every committed one.
 RUN ?= $(patsubst %/,%,$(dir $(wildcard results/reference/*/run.json)))
-LIMIT ?= 20
+LIMIT ?= 15
 METHODS ?= llada,llada/2,threshold,fef-2,fef-two-stream
 # What the gate holds the decoders to, and the revision it measures speed against: the one that made these records.
 GOLDEN := results/golden/nano

@@ -220,6 +220,8 @@ def resumable(folder: Path) -> Iterator[None]:
 
 def next_steps(folder: Path, traced: bool) -> str:
     """The last lines of a run: what to open, and what to try."""
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
     report = folder / "report" / "index.html" if traced else folder / "tables" / "main.md"
     command = command_name()
     return "\n".join(
