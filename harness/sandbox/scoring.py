@@ -213,7 +213,7 @@ def describe_scoring(scoring: dict[str, Any]) -> str:
     """What a scoring did with model-written code, and what it left out; a line each."""
     names = [name for name in scoring["sandbox"].split(", ") if name != "none"]
     programs = "; ".join(HOW[name] for name in names) or "no model-written program was run"
-    text = f"{programs}; judges of your own ran unconfined" if scoring["judges"] else programs
+    text = f"{programs}; judges of your own ran unconfined" if scoring.get("judges") else programs
     lines = [f"scored: {text}"]
     lines += [f"not scored: {suite}: {reason}" for suite, reason in scoring["not_scored"].items()]
     return "\n".join(lines)

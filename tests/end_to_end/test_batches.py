@@ -19,7 +19,8 @@ FAILURE: type[BaseException] = KeyError
 
 
 def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
-    items = read_run(folder).items.drop(columns=["seconds", "first_block_seconds", "content_seconds"])
+    items = read_run(folder).items
+    items = items.drop(columns=[name for name in items if name.endswith("seconds")])
     return {tuple(row[name] for name in KEYS): row for row in items.to_dict("records")}
 
 
