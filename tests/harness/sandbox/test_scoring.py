@@ -187,7 +187,7 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
     }
     assert json.loads((finished_run / "run.json").read_text())["scoring"] == expected
     printed = capsys.readouterr().out
-    assert printed.startswith(describe_scoring(expected)) and "100.00" in printed
+    assert printed.startswith(describe_scoring(expected)) and "33.33" in printed
     run = read_run(finished_run)
     verdicts = run.items.groupby("suite")["correct"].agg(list)
     assert verdicts["gsm8k"] == [True, True]
