@@ -1,4 +1,5 @@
-"""The evaluation harness; `harness.evaluate(methods=..., suites=..., model=...)` is its command from Python."""
+"""The evaluation harness; `harness.evaluate(methods=..., suites=..., model=...)` is its command
+from Python."""
 
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,5 @@
-"""The command fef-dllm: every command of this project under one name, each the `main` of its file or room."""
+"""The command fef-dllm: every command of this project under one name, each the `main` of its file
+or room."""
 
 import logging
 import sys
@@ -31,7 +32,10 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 USAGE = "\n".join(
     ["usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help", ""]
     + [f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()]
-    + ["  opencompass OpenCompass's own command, with our model files; alone it prints their folder"]
+    + [
+        "  opencompass OpenCompass's own command, with our model files; alone it prints their"
+        " folder"
+    ]
     + ["  lm-eval     lm-evaluation-harness's own command, with the model fef-dllm"]
 )
 
@@ -47,15 +51,20 @@ def main(line: list[str] | None = None) -> int:
     if name == "lm-eval":
         return lm_eval(rest)
     if name not in COMMANDS:
-        raise UserError(f"there is no command {name}{meant(name, [*COMMANDS, 'opencompass', 'lm-eval'])}")
+        raise UserError(
+            f"there is no command {name}{meant(name, [*COMMANDS, 'opencompass', 'lm-eval'])}"
+        )
     module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
-    code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])
+    code: int = import_module(module).main(
+        rest if {"-h", "--help"} & {*rest} else [*options, *rest]
+    )
     return code
 
 
 def opencompass(line: list[str]) -> int:
-    """OpenCompass's command, which finds the model files of CONFIGS by their names; without options, their folder.
+    """OpenCompass's command, which finds the model files of CONFIGS by their names; without
+    options, their folder.
 
     Raises UserError for a --config-dir of the user's.
     """
@@ -63,7 +72,10 @@ def opencompass(line: list[str]) -> int:
         print(CONFIGS)
         return 0
     if "--config-dir" in line:
-        raise UserError("fef-dllm opencompass sets --config-dir; with another one use the command opencompass itself")
+        raise UserError(
+            "fef-dllm opencompass sets --config-dir; with another one use the command opencompass"
+            " itself"
+        )
     from opencompass.cli.main import main as theirs  # takes seconds to import
 
     sys.argv = ["opencompass", *line, "--config-dir", str(CONFIGS)]
@@ -72,10 +84,12 @@ def opencompass(line: list[str]) -> int:
 
 
 def lm_eval(line: list[str]) -> int:
-    """lm-evaluation-harness's command, which finds the model fef-dllm. Raises UserError if it is not installed."""
+    """lm-evaluation-harness's command, which finds the model fef-dllm. Raises UserError if it is
+    not installed."""
     if find_spec("lm_eval") is None:
         raise UserError(
-            "fef-dllm lm-eval needs lm-evaluation-harness, which is not installed: pip install 'lm-eval>=0.4.10'"
+            "fef-dllm lm-eval needs lm-evaluation-harness, which is not installed: pip install"
+            " 'lm-eval>=0.4.10'"
         )
     from model_wrappers.lm_eval_model import main as theirs  # takes seconds to import
 
@@ -86,5 +100,7 @@ def lm_eval(line: list[str]) -> int:
 
 def command() -> None:
     """The entry point of the installed command."""
-    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
+    logging.disable(
+        logging.WARNING
+    )  # OpenCompass and its packages log every step; errors still show
     sys.exit(one_line_errors(main))

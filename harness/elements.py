@@ -1,7 +1,8 @@
-"""Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`.
+"""Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12);
+mine=./q.jsonl(judge=number)`.
 
-Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or bare text. A
-function of a Python file that an element names is imported here.
+Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or
+bare text. A function of a Python file that an element names is imported here.
 """
 
 import ast
@@ -35,7 +36,8 @@ def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list
 
 
 def alternatives(text: str) -> list[str]:
-    """An element with one value for each argument, for all that are given: "a(b=1|2)" is "a(b=1)" and "a(b=2)".
+    """An element with one value for each argument, for all that are given: "a(b=1|2)" is "a(b=1)"
+    and "a(b=2)".
 
     Raises UserError as `elements_of` does.
     """
@@ -45,12 +47,15 @@ def alternatives(text: str) -> list[str]:
     choices = []
     for part in elements_of(text[start + 1 : -1], ",", quotes=True):
         name, equals, values = part.partition("=")
-        choices.append([f"{name}{equals}{value}" for value in elements_of(values, "|", quotes=True)] or [part])
+        choices.append(
+            [f"{name}{equals}{value}" for value in elements_of(values, "|", quotes=True)] or [part]
+        )
     return [f"{text[:start]}({','.join(chosen)})" for chosen in product(*choices)]
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """An element's head and its arguments: "a(b=1, c=x)" is ("a", {"b": 1, "c": "x"}), "a" is ("a", {}).
+    """An element's head and its arguments: "a(b=1, c=x)" is ("a", {"b": 1, "c": "x"}), "a" is ("a",
+    {}).
 
     Raises UserError for an argument that is no name=value, and for one that is there twice.
     """
@@ -68,7 +73,8 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """The value that a text stands for: a number, a truth, nothing, quoted text, a list; else the text as it is."""
+    """The value that a text stands for: a number, a truth, nothing, quoted text, a list; else the
+    text as it is."""
     if text in WORDS:
         return WORDS[text]
     try:
@@ -79,13 +85,17 @@ def parse_value(text: str) -> Any:
 
 
 def format_call(head: str, arguments: dict[str, Any]) -> str:
-    """The canonical text of an element, which `parse_call` reads again: its arguments in the order of their names."""
+    """The canonical text of an element, which `parse_call` reads again: its arguments in the order
+    of their names."""
     return f"{head}({','.join(_formatted(arguments))})" if arguments else head
 
 
 def format_label(arguments: dict[str, Any]) -> str:
     """Arguments as a label has them: of a path its last part alone."""
-    values = {name: value.name if isinstance(value, PurePath) else value for name, value in arguments.items()}
+    values = {
+        name: value.name if isinstance(value, PurePath) else value
+        for name, value in arguments.items()
+    }
     return ", ".join(_formatted(values))
 
 
@@ -106,7 +116,8 @@ def _formatted(arguments: dict[str, Any]) -> Iterator[str]:
 
 
 def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
-    """Every sign outside quotes with its place and the number of brackets around it; a bracket is outside itself.
+    """Every sign outside quotes with its place and the number of brackets around it; a bracket is
+    outside itself.
 
     Quotes count within brackets, outside them only with `quotes`: a path may have them.
     """

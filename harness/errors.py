@@ -11,7 +11,8 @@ class UserError(Exception):
 
 @contextmanager
 def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iterator[None]:
-    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and what to do instead.
+    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and
+    what to do instead.
 
     Ctrl-C stays what it is.
     """
@@ -27,10 +28,15 @@ def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iter
 
 
 def one_line_errors(main: Callable[[], int]) -> int:
-    """Run a command line; what can go wrong for a user becomes one line on stderr and exit code 2."""
+    """Run a command line; what can go wrong for a user becomes one line on stderr and exit code
+    2."""
     try:
         return main()
-    except (UserError, ValueError, OSError) as error:  # OSError: a full disk, a folder that may not be read
+    except (
+        UserError,
+        ValueError,
+        OSError,
+    ) as error:  # OSError: a full disk, a folder that may not be read
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:

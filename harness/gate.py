@@ -35,7 +35,9 @@ class GateOptions:
     items: int = option("items a suite for --against-rev (default 5)", 5, least=1)
     methods: str | None = option("comma-separated, for --against-rev (default: all of the run)")
     tolerance: float = option("share of speed that may be lost (default 0.05)", 0.05, least=0)
-    allow_changed_responses: bool = option("other tokens, or more forwards, than REV's are meant", False)
+    allow_changed_responses: bool = option(
+        "other tokens, or more forwards, than REV's are meant", False
+    )
 
 
 def main(line: list[str] | None = None) -> int:
@@ -47,7 +49,9 @@ def main(line: list[str] | None = None) -> int:
     within = limits != (None, None)
     if within and options.against is None:
         raise UserError("--accuracy and --speed compare two runs: add --against OLD, the older one")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # threads that spin take another process's time
     from harness.measures.seconds import read_measured
     from harness.records.store import read_run
     from harness.regression.golden import first_items, judge_records
@@ -77,5 +81,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
+    logging.disable(
+        logging.WARNING
+    )  # OpenCompass and its packages log every step; errors still show
     sys.exit(one_line_errors(main))

@@ -9,7 +9,16 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -40,8 +49,8 @@ def option(
     group: str = "",
     **argument: Any,
 ) -> Any:
-    """A field with its help, default and range. positional: without a flag, as those with `nargs` are if nothing is
-    said. group: in --help, of this field and those after it that name none."""
+    """A field with its help, default and range. positional: without a flag, as those with `nargs`
+    are if nothing is said. group: in --help, of this field and those after it that name none."""
     positional = "nargs" in argument if positional is None else positional
     about = {
         "least": least,
@@ -54,7 +63,8 @@ def option(
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Options of this kind with these values, by field name, and `named`, the names; None and False are no value.
+    """Options of this kind with these values, by field name, and `named`, the names; None and False
+    are no value.
 
     Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
     """
@@ -72,7 +82,9 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         try:
             converted[name] = msgspec.convert(value, hint, dec_hook=path_from)
         except msgspec.ValidationError as error:
-            wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")  # no text stands for it
+            wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(
+                " or None"
+            )  # no text stands for it
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
         wrong = ""
         if isinstance(value, float) and not math.isfinite(value):
@@ -84,12 +96,15 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         if wrong:
             raise UserError(f"{_flag(name)} {wrong}")
     made = kind(**converted)
-    vars(made)["named"] = frozenset(converted)  # a usual value that was given is not one that was left out
+    vars(made)["named"] = frozenset(
+        converted
+    )  # a usual value that was given is not one that was left out
     return made
 
 
 def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:
-    """Options of this kind from a command line, of the process if `line` is None. description: for --help.
+    """Options of this kind from a command line, of the process if `line` is None. description: for
+    --help.
 
     Raises UserError as `checked` does, and for text that is no option; --help ends the process.
     """
@@ -106,21 +121,29 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
         hint = hints[each.name]
         if each.metadata["group"]:
             group = parser.add_argument_group(each.metadata["group"])
-        first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]  # the first type of a union
-        argument: dict[str, Any] = {"type": first if first in (int, float) else str}  # `checked` makes the rest of text
+        first = (
+            hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
+        )  # the first type of a union
+        argument: dict[str, Any] = {
+            "type": first if first in (int, float) else str
+        }  # `checked` makes the rest of text
         if first is bool:
             argument = {"action": "store_true"}
         elif choices := get_args(first):
             argument = {"type": type(choices[0]), "choices": choices}
         argument |= each.metadata["argument"]
         room = parser if each.metadata["positional"] else group
-        room.add_argument(each.name if each.metadata["positional"] else _flag(each.name), **argument)
+        room.add_argument(
+            each.name if each.metadata["positional"] else _flag(each.name), **argument
+        )
     values, unknown = parser.parse_known_args(line)
     if unknown:
         name = unknown[0].partition("=")[0]
         if not name.startswith("-"):
             raise UserError(f"{name} is one argument too many; --help has all options")
-        raise UserError(f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}")
+        raise UserError(
+            f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}"
+        )
     return checked(kind, vars(values))
 
 
@@ -129,7 +152,9 @@ class _Help(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = text.strip().split("\n\n")
-        return "\n\n".join(each if each.startswith(" ") else textwrap.fill(each, width) for each in parts)
+        return "\n\n".join(
+            each if each.startswith(" ") else textwrap.fill(each, width) for each in parts
+        )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -140,7 +165,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _plain(value: Any) -> Any:
-    """A value without the types that Python has beside it: paths as text, numbers of numpy as numbers."""
+    """A value without the types that Python has beside it: paths as text, numbers of numpy as
+    numbers."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     if isinstance(value, PurePath) or type(value).__module__ == "torch":

@@ -1,9 +1,11 @@
-"""Plugins: files and modules from outside this repository with decoders, presets, suites and model families.
+"""Plugins: files and modules from outside this repository with decoders, presets, suites and model
+families.
 
-A plugin registers what it brings when it is imported, by `register` and `register_family` of model_wrappers and
-`register_preset` and `register_suite` of this file. `--plugin` takes a file, a module, or an entry point in the group
-GROUP; installed ones are loaded for every run. One whose code has changed meanwhile is imported again. A run notes
-those that it used, with a hash of their syntax trees, in which comments and layout do not count.
+A plugin registers what it brings when it is imported, by `register` and `register_family` of
+model_wrappers and `register_preset` and `register_suite` of this file. `--plugin` takes a file, a
+module, or an entry point in the group GROUP; installed ones are loaded for every run. One whose
+code has changed meanwhile is imported again. A run notes those that it used, with a hash of their
+syntax trees, in which comments and layout do not count.
 """
 
 import ast
@@ -45,7 +47,8 @@ _loaded: dict[Path, PluginName] = {}
 
 
 def register_preset(name: str, preset: Preset) -> Preset:
-    """Make a preset that `--methods` takes by its name. Raises ValueError for a bad preset, or a name that is taken."""
+    """Make a preset that `--methods` takes by its name. Raises ValueError for a bad preset, or a
+    name that is taken."""
     if PRESETS.get(name) == preset:
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
@@ -59,7 +62,8 @@ def register_preset(name: str, preset: Preset) -> Preset:
 
 
 def register_suite(suite: Suite) -> Suite:
-    """Make a suite that `--suite` takes by its name. Raises ValueError for a bad suite, or a name that is taken."""
+    """Make a suite that `--suite` takes by its name. Raises ValueError for a bad suite, or a name
+    that is taken."""
     if SUITES.get(suite.name) == suite:
         return suite
     _check_name("suite", suite.name, set(SUITES), SUITE_NAME)  # part of file names
@@ -75,22 +79,30 @@ def register_suite(suite: Suite) -> Suite:
 
 
 def _check_prompt(suite: str, generator: Generator) -> None:
-    """Raise ValueError for a prompt without a column of the problems, the same for every problem."""
+    """Raise ValueError for a prompt without a column of the problems, the same for every
+    problem."""
     asked = " ".join(part["prompt"] for part in generator.rounds)
     named = re.findall(r"\{(\w+)\}", asked)
     if not {*named} & {*generator.columns}:
-        raise ValueError(f"suite {suite}: no turn of its rounds has one of its columns, as {{{generator.columns[0]}}}")
+        raise ValueError(
+            f"suite {suite}: no turn of its rounds has one of its columns, as"
+            f" {{{generator.columns[0]}}}"
+        )
 
 
 def load(plugin: str) -> PluginName:
-    """Import a plugin, unless this process has its code already: a file, a module, or the name of an entry point.
+    """Import a plugin, unless this process has its code already: a file, a module, or the name of
+    an entry point.
 
-    Raises UserError for one that cannot be imported, and for one that registers nothing or a name that is taken.
+    Raises UserError for one that cannot be imported, and for one that registers nothing or a name
+    that is taken.
     """
     module, path, files = _found(plugin)
     sha256 = syntax_hash(files)
     if path not in _loaded or _loaded[path].sha256 != sha256:
-        _loaded[path] = PluginName(plugin, str(path), sha256, _registered(plugin, module, path, files))
+        _loaded[path] = PluginName(
+            plugin, str(path), sha256, _registered(plugin, module, path, files)
+        )
     return _loaded[path]
 
 
@@ -120,12 +132,15 @@ def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginNa
         "families": set(model_types),
     }
     return [
-        plugin for plugin in _loaded.values() if any(used[kind] & {*names} for kind, names in plugin.registered.items())
+        plugin
+        for plugin in _loaded.values()
+        if any(used[kind] & {*names} for kind, names in plugin.registered.items())
     ]
 
 
 def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
-    """Load again those plugins of a run that brought one of these suites; stderr names one that has changed."""
+    """Load again those plugins of a run that brought one of these suites; stderr names one that has
+    changed."""
     for each in recorded:
         brought = ", ".join(sorted({*suites} & {*each.registered.get("suites", [])}))
         if not brought:
@@ -133,17 +148,24 @@ def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
         plugin = each.path if each.plugin.endswith(".py") else each.plugin
         if load(plugin).sha256 != each.sha256:
             print(
-                f"suite {brought} is of the plugin {plugin}, which has changed since the run was made", file=sys.stderr
+                f"suite {brought} is of the plugin {plugin}, which has changed since the run was"
+                " made",
+                file=sys.stderr,
             )
 
 
 def blame(decoder: Decoder, error: BaseException) -> str | None:
-    """What went wrong in a decoder from outside, in one line with its file; None if it is not the decoder's doing."""
+    """What went wrong in a decoder from outside, in one line with its file; None if it is not the
+    decoder's doing."""
     source = decoder.source
     if isinstance(source, str):
         return None
     file = file_of(source)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file
+    ]
     if not lines and isinstance(error, ValueError):
         return None
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
@@ -153,10 +175,14 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
 def _check_name(what: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
     if not pattern.fullmatch(name) or name in taken:
         wrong = f"the name of a {what} must match {pattern.pattern}, not {name!r}"
-        raise ValueError(f"a {what} {name!r} is there already; choose another name" if name in taken else wrong)
+        raise ValueError(
+            f"a {what} {name!r} is there already; choose another name" if name in taken else wrong
+        )
 
 
-def _registered(plugin: str, module: str, path: Path, files: Collection[Path]) -> dict[str, list[str]]:
+def _registered(
+    plugin: str, module: str, path: Path, files: Collection[Path]
+) -> dict[str, list[str]]:
     """Import a plugin, a module's name or a file: the names it registers, by kind.
 
     What it registered before its code changed goes. After a UserError all is as it was.
@@ -177,13 +203,22 @@ def _registered(plugin: str, module: str, path: Path, files: Collection[Path]) -
             import_file(path)
         else:
             importlib.import_module(module)
-        added = {kind: [name for name in each if name not in others[kind]] for kind, each in registries.items()}
+        added = {
+            kind: [name for name in each if name not in others[kind]]
+            for kind, each in registries.items()
+        }
         # A module that was imported before has registered its decoders then.
-        sources = {name: file_of(each.source) for name, each in METHODS.items() if not isinstance(each.source, str)}
+        sources = {
+            name: file_of(each.source)
+            for name, each in METHODS.items()
+            if not isinstance(each.source, str)
+        }
         earlier = [name for name, file in sources.items() if Path(file).resolve() == path.resolve()]
         added["decoders"] = list(dict.fromkeys([*added["decoders"], *earlier]))
         if not any(added.values()):
-            raise ValueError("it registers nothing; a decoder needs @register(name) before its function")
+            raise ValueError(
+                "it registers nothing; a decoder needs @register(name) before its function"
+            )
         for name in added["decoders"]:
             taken = {preset for preset in PRESETS if PRESETS[preset].method != name}
             _check_name("method", name, {*GROUPS, ALL, *taken})
@@ -206,28 +241,41 @@ def _forget_modules(files: Collection[Path]) -> None:
 
 
 def _reason(error: BaseException, path: Path) -> str:
-    """What an error says, after the line of the plugin's file where there is one: ", line N: ..."."""
+    """What an error says, after the line of the plugin's file where there is one: ", line N:
+    ..."."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == str(path) else line
-    text = str(error) if isinstance(error, ValueError | UserError) else f"{type(error).__name__}: {error}"
+    text = (
+        str(error)
+        if isinstance(error, ValueError | UserError)
+        else f"{type(error).__name__}: {error}"
+    )
     return f"{f', line {line}' if line else ''}: {' '.join(text.split())}"
 
 
 def _found(plugin: str) -> tuple[str, Path, list[Path]]:
-    """What a plugin stands for (a file's or a module's name), its file, and the files of its code: those that a file
-    imports from its folder, or a package's Python files. Raises UserError."""
-    name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(plugin, plugin)
+    """What a plugin stands for (a file's or a module's name), its file, and the files of its code:
+    those that a file imports from its folder, or a package's Python files. Raises UserError."""
+    name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(
+        plugin, plugin
+    )
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
         with explained(f"plugin {plugin}: there is no such file", OSError):
             path.read_bytes()
         return name, path, with_helpers(path)
-    with explained(f"plugin {plugin}", Exception, SystemExit):  # of the package that it is in, or a name that is none
-        found, package = importlib.util.find_spec(name), importlib.util.find_spec(name.partition(".")[0])
+    with explained(
+        f"plugin {plugin}", Exception, SystemExit
+    ):  # of the package that it is in, or a name that is none
+        found, package = (
+            importlib.util.find_spec(name),
+            importlib.util.find_spec(name.partition(".")[0]),
+        )
     if found is None or found.origin is None or not found.has_location or package is None:
         raise UserError(
-            f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point of {GROUP}"
+            f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point"
+            f" of {GROUP}"
         )
     path, folders = Path(found.origin), package.submodule_search_locations
     return name, path, sorted(Path(folders[0]).rglob("*.py")) if folders else with_helpers(path)

@@ -1,13 +1,15 @@
-"""The main job: benchmark problems through decoders, timed against LLaDA, recorded, scored and tabulated.
+"""The main job: benchmark problems through decoders, timed against LLaDA, recorded, scored and
+tabulated.
 
-    python harness/run.py --suite gsm8k,math,humaneval,mbpp
-    python harness/run.py --suite gsm8k,mbpp --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda
-    python harness/run.py --methods "llada; fef(steps=3,window=12); ./mine.py:mine(k=2)" --suite "mine=./q.jsonl"
-    python harness/run.py --list
+    python harness/run.py --suite gsm8k,math,humaneval,mbpp python harness/run.py --suite gsm8k,mbpp
+    --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda python harness/run.py --methods
+    "llada; fef(steps=3,window=12); ./mine.py:mine(k=2)" --suite "mine=./q.jsonl" python
+    harness/run.py --list
 
-Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>); with --trace
-also every commit, re-mask and rejected draft, and a report that plays them in a browser. A run that was stopped goes on
-with --resume --out FOLDER and repeats at most the item in flight. In Python: `harness.evaluate`.
+Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default:
+results/runs/<time>-<model>); with --trace also every commit, re-mask and rejected draft, and a
+report that plays them in a browser. A run that was stopped goes on with --resume --out FOLDER and
+repeats at most the item in flight. In Python: `harness.evaluate`.
 """
 
 from __future__ import annotations
@@ -70,17 +72,29 @@ def evaluate(
 ) -> Evaluation:
     """Do what the command line does, and return the run as pandas frames.
 
-    methods: as --methods, or a list of such elements and of decoders, functions of (request, options), alone or as
-    (function, {option: value}). options: those of the command line; None and False stand for no value. Raises UserError
-    or ValueError for what the command refuses.
+    methods: as --methods, or a list of such elements and of decoders, functions of (request,
+    options), alone or as (function, {option: value}). options: those of the command line; None and
+    False stand for no value. Raises UserError or ValueError for what the command refuses.
     """
     for name, value in {"methods": methods, "suites": suites}.items():
         if value is None or isinstance(value, Mapping):
-            raise UserError(f'{name} is text or a list, such as ["llada", "threshold(tau=0.9)"], not {value!r}')
+            raise UserError(
+                f'{name} is text or a list, such as ["llada", "threshold(tau=0.9)"], not {value!r}'
+            )
     if other := [name for name in COMMANDS if options.get(name)]:
         raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
-    given = {"methods": _elements(methods), "suite": _elements(suites), "model": model, "limit": limit, **options}
-    for name, usual in {"methods": DEFAULT_METHODS, "suite": DEFAULT_SUITES, "model": "nano"}.items():
+    given = {
+        "methods": _elements(methods),
+        "suite": _elements(suites),
+        "model": model,
+        "limit": limit,
+        **options,
+    }
+    for name, usual in {
+        "methods": DEFAULT_METHODS,
+        "suite": DEFAULT_SUITES,
+        "model": "nano",
+    }.items():
         if given[name] == usual:  # as if it were not given: --resume then takes the run's
             del given[name]
     before = logging.root.manager.disable
@@ -105,7 +119,12 @@ def _signature() -> inspect.Signature:
     own, hints = inspect.signature(evaluate), get_type_hints(RunOptions)
     given = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=hints[each.name],
+        )
         for each in fields(RunOptions)
         if each.name not in {"suite", *own.parameters, *COMMANDS}
     ]
@@ -116,7 +135,8 @@ evaluate.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def open_run(folder: str | Path) -> Evaluation:
-    """What `evaluate` returned for a run, read from its folder. Raises UserError if it holds none, or a damaged one."""
+    """What `evaluate` returned for a run, read from its folder. Raises UserError if it holds none,
+    or a damaged one."""
     from harness.measures.intervals import evaluated
     from harness.measures.seconds import read_measured
 
@@ -135,7 +155,8 @@ def plan(options: RunOptions, scratch: Path) -> None:
 
 
 def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
-    """Who decodes a run, ready while the context lasts: its workers, or this process. Raises UserError or ValueError.
+    """Who decodes a run, ready while the context lasts: its workers, or this process. Raises
+    UserError or ValueError.
 
     scratch: for generated problems, and what else is not kept.
     """
@@ -149,7 +170,8 @@ def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPo
 
 
 def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
-    """Do a run, with `tables` or without; returns its folder. `scratch` receives what is not kept."""
+    """Do a run, with `tables` or without; returns its folder. `scratch` receives what is not
+    kept."""
     with redirect_stdout(io.StringIO()) if options.quiet else nullcontext():
         return _run(options, scratch, tables)
 
@@ -176,17 +198,27 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
                 print(f"decodes as with --threads {pool.config.threads}, the fastest number here")
             left_out = record(folder, resolved, pool)
             loaded = pool.problems
-        print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True, loaded=loaded)))
+        print(
+            describe_scoring(
+                score_run(folder, options.unsafe_code_execution, pending=True, loaded=loaded)
+            )
+        )
         if tables:
-            beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
+            beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(
+                PAPER_SUITES
+            )
             paper = ["--paper"] if beside else []
             follow("render", folder, "the tables were not made", options.quiet, *paper)
     if config.traced:
         follow("report", folder, "the report was not made", options.quiet)
     print(next_steps(folder, config.traced))
     if left_out:
-        named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
-        raise UserError(f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again")
+        named = "; ".join(
+            f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items()
+        )
+        raise UserError(
+            f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again"
+        )
     return folder
 
 
@@ -227,13 +259,21 @@ def next_steps(folder: Path, traced: bool) -> str:
     return "\n".join(
         [
             f"records and tables: {folder}; open {report}",
-            f"is a difference more than chance?     {command} tables {folder} --intervals --against llada",
-            f"another method on the same items:     {command} run --resume --out {folder} --methods entropy",
+            (
+                f"is a difference more than chance?     {command} tables {folder} --intervals"
+                " --against llada"
+            ),
+            (
+                f"another method on the same items:     {command} run --resume --out {folder}"
+                " --methods entropy"
+            ),
             f"a figure of accuracy against speed:   {command} figures {folder}",
         ]
     )
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
+    logging.disable(
+        logging.WARNING
+    )  # OpenCompass and its packages log every step; errors still show
     sys.exit(one_line_errors(main))

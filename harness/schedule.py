@@ -1,12 +1,14 @@
-"""Estimate a data-driven unmasking schedule for DDOSP (Lavenant and Zanella, arXiv 2510.25544), as JSON.
+"""Estimate a data-driven unmasking schedule for DDOSP (Lavenant and Zanella, arXiv 2510.25544), as
+JSON.
 
     python harness/schedule.py --model nano --suite gsm8k --out gsm8k.json
     python harness/run.py --suite gsm8k --methods "llada, ddosp(schedule=gsm8k.json)"
 
-h(i) is the mean of -log p(x_j | x_S) over masked j, for random subsets S of i revealed tokens of training responses,
-smoothed and made monotone. The schedule 0 = a_0 < ... < a_K = N minimises the estimated factorization error
-sum_k sum_{i = a_k}^{a_{k+1} - 1} [f(i) - f(a_k)], f(i) = h(0) - h(i), by dynamic programming. Every block has its
-profile: the blocks before it are clean, those after it masked. Cost: examples x subsets x gen_length forwards.
+h(i) is the mean of -log p(x_j | x_S) over masked j, for random subsets S of i revealed tokens of
+training responses, smoothed and made monotone. The schedule 0 = a_0 < ... < a_K = N minimises the
+estimated factorization error sum_k sum_{i = a_k}^{a_{k+1} - 1} [f(i) - f(a_k)], f(i) = h(0) - h(i),
+by dynamic programming. Every block has its profile: the blocks before it are clean, those after it
+masked. Cost: examples x subsets x gen_length forwards.
 """
 
 import argparse
@@ -38,18 +40,23 @@ class ScheduleOptions:
     block_length: int | None = option("tokens of a block (default: as harness/run.py)")
     logits_eos_inf: bool | None = option(ENDS, action=argparse.BooleanOptionalAction)
     confidence_eos_eot_inf: bool | None = option(ENDS, action=argparse.BooleanOptionalAction)
-    responses: str | None = option("training responses, a JSONL file, or `generated` (default with nano)")
+    responses: str | None = option(
+        "training responses, a JSONL file, or `generated` (default with nano)"
+    )
     examples: int = option("training responses (default 64)", 64, least=1)
     subsets: int = option("subsets of each size, per response (default 2)", 2, least=1)
     batch: int = option("rows of a forward (default 16)", 16, least=1)
     device: str = option("cpu, cuda, cuda:1, ...", "cpu")
-    dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = option(
+        "default: float32 on a CPU, else bfloat16"
+    )
     seed: int = option(None, 0)
     out: Path = option("JSON file", required=True)
 
 
 def purpose_of(options: ScheduleOptions) -> "Purpose":
-    """What the schedule is for: lengths and options as a run has them, unless given. Raises ValueError for bad ones."""
+    """What the schedule is for: lengths and options as a run has them, unless given. Raises
+    ValueError for bad ones."""
     from harness.methods.schedules import END_OPTIONS, Purpose
     from model_wrappers.api import check_lengths
     from model_wrappers.decoders.llada import steps_per_block
@@ -57,12 +64,20 @@ def purpose_of(options: ScheduleOptions) -> "Purpose":
     suites = list(suites_named(options.suite).values())
     if len(suites) > 1:
         raise UserError(f"--suite {options.suite}: a schedule belongs to one suite")
-    settings = suites[0].settings_for(options.model, options.model == "nano" or options.responses == "generated")
+    settings = suites[0].settings_for(
+        options.model, options.model == "nano" or options.responses == "generated"
+    )
     usual = settings.get("options", {})
     given = {name: getattr(options, name) for name in END_OPTIONS}
-    ends = {name: usual.get(name, False) if value is None else value for name, value in given.items()}
+    ends = {
+        name: usual.get(name, False) if value is None else value for name, value in given.items()
+    }
     length = settings["gen_length"] if options.gen_length is None else options.gen_length
-    block = min(settings.get("block_length", length), length) if options.block_length is None else options.block_length
+    block = (
+        min(settings.get("block_length", length), length)
+        if options.block_length is None
+        else options.block_length
+    )
     check_lengths(length, block)
     steps = max(length // 2, length // block) if options.steps is None else options.steps
     steps_per_block(length, block, steps)
@@ -70,8 +85,8 @@ def purpose_of(options: ScheduleOptions) -> "Purpose":
 
 
 def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
-    """Estimate a schedule and write it; returns the file's content. Raises UserError or ValueError for what cannot be
-    done."""
+    """Estimate a schedule and write it; returns the file's content. Raises UserError or ValueError
+    for what cannot be done."""
     import transformers
 
     from harness.methods.schedules import estimate_profiles, make_schedule
@@ -97,7 +112,13 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
     backbone = load_backbone(options.model, options.device, options.dtype)
     examples = encode(backbone, exchanges, purpose.gen_length)
     profiles = estimate_profiles(
-        backbone, examples, purpose.block_length, options.subsets, options.batch, options.seed, purpose.logits_eos_inf
+        backbone,
+        examples,
+        purpose.block_length,
+        options.subsets,
+        options.batch,
+        options.seed,
+        purpose.logits_eos_inf,
     )
     content = {
         **asdict(purpose),
@@ -110,7 +131,9 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
         "environment": describe(options.device, str(backbone.dtype).removeprefix("torch.")),
         **make_schedule(profiles, purpose.steps * purpose.block_length // purpose.gen_length),
     }
-    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())  # a key a line
+    lines = (
+        f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()
+    )  # a key a line
     with explained(f"cannot write {options.out}", OSError):
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.out, "{\n" + ",\n".join(lines) + "\n}\n")

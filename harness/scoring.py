@@ -2,9 +2,10 @@
 
     python harness/scoring.py results/runs/NAME
 
-HumanEval and MBPP execute code that a model wrote: each program in a process of its own that Landlock and seccomp, or
-bubblewrap, keep from files, processes and the network, with limits on memory and time. Where neither works, their items
-are not scored, and the tables say so; --unsafe-code-execution runs such code unprotected.
+HumanEval and MBPP execute code that a model wrote: each program in a process of its own that
+Landlock and seccomp, or bubblewrap, keep from files, processes and the network, with limits on
+memory and time. Where neither works, their items are not scored, and the tables say so;
+--unsafe-code-execution runs such code unprotected.
 """
 
 import sys

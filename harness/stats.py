@@ -1,7 +1,8 @@
-"""The statistics of comparisons, on paired items: intervals and tests of shares, and of ratios of totals.
+"""The statistics of comparisons, on paired items: intervals and tests of shares, and of ratios of
+totals.
 
-Pure functions of counts and numbers. `lost` are items that only the reference has right, `gained` those that only the
-method has. Levels are two-sided unless a function says otherwise.
+Pure functions of counts and numbers. `lost` are items that only the reference has right, `gained`
+those that only the method has. Levels are two-sided unless a function says otherwise.
 """
 
 import math
@@ -20,24 +21,31 @@ MOST_DRAWN = 2_000_000  # items drawn at a time, which bounds the memory that la
 
 
 def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's interval of a share in [0, 1] seen in `trials` trials, which need not be a whole number.
+    """Wilson's interval of a share in [0, 1] seen in `trials` trials, which need not be a whole
+    number.
 
-    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference", Journal of the
-    American Statistical Association 22, 209-212.
+    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference",
+    Journal of the American Statistical Association 22, 209-212.
     """
     z = float(stats.norm.ppf((1 + level) / 2))
     centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
-    return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))  # at 0 and 1 rounding may pass it
+    half = (
+        z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
+    )
+    return min(share, max(0.0, centre - half)), max(
+        share, min(1.0, centre + half)
+    )  # at 0 and 1 rounding may pass it
 
 
 def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.float64]) -> float:
-    """How many independent values have a mean as certain as these (n,), of which those of one cluster may be alike.
+    """How many independent values have a mean as certain as these (n,), of which those of one
+    cluster may be alike.
 
-    clusters: (n,), numbers. n over the design effect, the variance of the mean of clusters (linearised) over that of n
-    independent values; at least the clusters, at most n. Source: Kish (1965), "Survey Sampling"; with Wilson's interval
-    as in Korn and Graubard (1998), "Confidence intervals for proportions with small expected number of positive counts
-    estimated from survey data", Survey Methodology 24, 193-201.
+    clusters: (n,), numbers. n over the design effect, the variance of the mean of clusters
+    (linearised) over that of n independent values; at least the clusters, at most n. Source: Kish
+    (1965), "Survey Sampling"; with Wilson's interval as in Korn and Graubard (1998), "Confidence
+    intervals for proportions with small expected number of positive counts estimated from survey
+    data", Survey Methodology 24, 193-201.
     """
     n, (_, numbers) = len(values), np.unique(clusters, return_inverse=True)
     count = int(numbers.max()) + 1
@@ -47,11 +55,12 @@ def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.f
 
 
 def mcnemar(lost: int, gained: int) -> float:
-    """Exact two-sided p-value that a method is right as often as the reference, from their discordant items.
+    """Exact two-sided p-value that a method is right as often as the reference, from their
+    discordant items.
 
-    Under equality each discordant item falls to either side with probability 1/2; without any, p is 1. Source: McNemar
-    (1947), "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika
-    12, 153-157, in its exact (binomial) form.
+    Under equality each discordant item falls to either side with probability 1/2; without any, p is
+    1. Source: McNemar (1947), "Note on the sampling error of the difference between correlated
+    proportions or percentages", Psychometrika 12, 153-157, in its exact (binomial) form.
     """
     return float(stats.binomtest(lost, lost + gained, 0.5).pvalue) if lost + gained else 1.0
 
@@ -59,8 +68,8 @@ def mcnemar(lost: int, gained: int) -> float:
 def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
     """p-values adjusted for a family of tests, in their order, by Holm's step-down procedure.
 
-    NaN means not tested: it stays NaN and does not count. Source: Holm (1979), "A simple sequentially rejective
-    multiple test procedure", Scandinavian Journal of Statistics 6, 65-70.
+    NaN means not tested: it stays NaN and does not count. Source: Holm (1979), "A simple
+    sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 65-70.
     """
     p = np.asarray(p_values, dtype=float)
     tested = np.flatnonzero(~np.isnan(p))
@@ -72,11 +81,12 @@ def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
 
 
 def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> npt.NDArray[np.float64]:
-    """Confidence levels of intervals that agree with Holm's procedure over a family of tests, in the order of p_values.
+    """Confidence levels of intervals that agree with Holm's procedure over a family of tests, in
+    the order of p_values.
 
-    The k-th smallest of m p-values has the level 1 - (1 - level) / (m - k + 1); from the first that is not rejected on,
-    all have that one's. So the interval of a difference excludes 0 where Holm rejects it, and nowhere else. NaN stays
-    NaN and does not count.
+    The k-th smallest of m p-values has the level 1 - (1 - level) / (m - k + 1); from the first that
+    is not rejected on, all have that one's. So the interval of a difference excludes 0 where Holm
+    rejects it, and nowhere else. NaN stays NaN and does not count.
     """
     adjusted = holm(p_values)
     tested = np.flatnonzero(~np.isnan(adjusted))
@@ -93,10 +103,11 @@ def speedup_interval(
 ) -> tuple[float, float]:
     """Bootstrap interval of the mean over suites of total LLaDA seconds / total method seconds.
 
-    pairs: per suite an array (items, 2) of LLaDA's seconds and the method's; one suite gives its ratio. Items are
-    drawn anew within their suite, both seconds together; percentiles of `resamples` draws at a fixed seed. NaN if no
-    suite has two items. Source: Efron (1979), "Bootstrap methods: another look at the jackknife", Annals of Statistics
-    7, 1-26; percentile intervals of scipy.stats.bootstrap.
+    pairs: per suite an array (items, 2) of LLaDA's seconds and the method's; one suite gives its
+    ratio. Items are drawn anew within their suite, both seconds together; percentiles of
+    `resamples` draws at a fixed seed. NaN if no suite has two items. Source: Efron (1979),
+    "Bootstrap methods: another look at the jackknife", Annals of Statistics 7, 1-26; percentile
+    intervals of scipy.stats.bootstrap.
     """
     low, high = speedup_intervals(pairs, level, resamples)[:, 0, 1]
     return float(low), float(high)
@@ -105,7 +116,8 @@ def speedup_interval(
 def speedup_intervals(
     seconds: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
 ) -> npt.NDArray[np.float64]:
-    """`speedup_interval` of every two of M methods: low and high, (2, M, M), of the row's seconds / the column's.
+    """`speedup_interval` of every two of M methods: low and high, (2, M, M), of the row's seconds /
+    the column's.
 
     seconds: per suite an array (items, M). NaN for a method that lacks the seconds of an item.
     """
@@ -113,33 +125,55 @@ def speedup_intervals(
         return np.full((2, seconds[0].shape[1], seconds[0].shape[1]), math.nan)
 
     def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
-        totals = [np.stack([each.take(at).sum(-1) for each in own]) for own, at in zip(columns, drawn, strict=True)]
+        totals = [
+            np.stack([each.take(at).sum(-1) for each in own])
+            for own, at in zip(columns, drawn, strict=True)
+        ]
         return np.mean([own[:, None] / own[None] for own in totals], axis=0)
 
-    columns = [np.ascontiguousarray(own.T) for own in seconds]  # an array of one column is summed fastest
+    columns = [
+        np.ascontiguousarray(own.T) for own in seconds
+    ]  # an array of one column is summed fastest
     # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.
-    indices = [np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds]
+    indices = [
+        np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds
+    ]
     batch = max(1, min(BATCH, MOST_DRAWN // max(len(own) for own in seconds)))
-    how = {"n_resamples": resamples, "batch": batch, "vectorized": True, "rng": np.random.default_rng(SEED)}
-    found = stats.bootstrap(indices, mean_ratios, confidence_level=level, method="percentile", **how)
+    how = {
+        "n_resamples": resamples,
+        "batch": batch,
+        "vectorized": True,
+        "rng": np.random.default_rng(SEED),
+    }
+    found = stats.bootstrap(
+        indices, mean_ratios, confidence_level=level, method="percentile", **how
+    )
     return np.stack(found.confidence_interval)
 
 
 def percentile_interval(
-    parts: Sequence[npt.NDArray[Any]], statistic: Callable[..., Any], level: float = LEVEL, **how: Any
+    parts: Sequence[npt.NDArray[Any]],
+    statistic: Callable[..., Any],
+    level: float = LEVEL,
+    **how: Any,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a vectorised statistic at a fixed seed; how: of scipy.stats.bootstrap."""
+    """Percentile bootstrap interval of a vectorised statistic at a fixed seed; how: of
+    scipy.stats.bootstrap."""
     how = {"n_resamples": RESAMPLES, "vectorized": True, "rng": np.random.default_rng(SEED), **how}
-    found = stats.bootstrap(parts, statistic, confidence_level=level, method="percentile", **how).confidence_interval
+    found = stats.bootstrap(
+        parts, statistic, confidence_level=level, method="percentile", **how
+    ).confidence_interval
     return float(found.low), float(found.high)
 
 
 def paired_score(lost: float, gained: float, n: float, difference: float) -> float:
-    """Tango's score statistic of the hypothesis that the share gained minus the share lost is `difference`.
+    """Tango's score statistic of the hypothesis that the share gained minus the share lost is
+    `difference`.
 
-    n: paired items, `lost` and `gained` among them. difference: in (-1, 1). About standard normal under the
-    hypothesis; positive where the items show more than `difference`. The variance is that at the maximum of the
-    likelihood under the hypothesis. Source: Tango (1998), see `paired_lower_limit`.
+    n: paired items, `lost` and `gained` among them. difference: in (-1, 1). About standard normal
+    under the hypothesis; positive where the items show more than `difference`. The variance is that
+    at the maximum of the likelihood under the hypothesis. Source: Tango (1998), see
+    `paired_lower_limit`.
     """
     spare = n * difference - (gained - lost)
     if spare == 0:
@@ -151,22 +185,30 @@ def paired_score(lost: float, gained: float, n: float, difference: float) -> flo
 
 
 def paired_lower_limit(lost: float, gained: float, n: float, level: float = LEVEL) -> float:
-    """One-sided lower confidence limit of (gained - lost) / n, a paired difference of shares; for non-inferiority.
+    """One-sided lower confidence limit of (gained - lost) / n, a paired difference of shares; for
+    non-inferiority.
 
-    n: paired items, `lost` and `gained` among them. level: above 1/2. The difference that the score test just does not
-    reject; without a discordant pair -z^2 / (n + z^2), z the quantile of `level`. Source: Tango (1998), "Equivalence
-    test and confidence interval for the difference in proportions for the paired-sample design", Statistics in Medicine
-    17, 891-908.
+    n: paired items, `lost` and `gained` among them. level: above 1/2. The difference that the score
+    test just does not reject; without a discordant pair -z^2 / (n + z^2), z the quantile of
+    `level`. Source: Tango (1998), "Equivalence test and confidence interval for the difference in
+    proportions for the paired-sample design", Statistics in Medicine 17, 891-908.
     """
     if lost == n:
         return -1.0
     z = float(stats.norm.ppf(level))
     lowest = -1 + 1e-12  # at -1 itself the statistic is infinite
-    return float(optimize.brentq(lambda at: paired_score(lost, gained, n, at) - z, lowest, (gained - lost) / n))
+    return float(
+        optimize.brentq(
+            lambda at: paired_score(lost, gained, n, at) - z, lowest, (gained - lost) / n
+        )
+    )
 
 
-def paired_interval(lost: float, gained: float, n: float, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of (gained - lost) / n, a paired difference of shares: Tango's limits at (1 + level) / 2 each."""
+def paired_interval(
+    lost: float, gained: float, n: float, level: float = LEVEL
+) -> tuple[float, float]:
+    """Interval of (gained - lost) / n, a paired difference of shares: Tango's limits at (1 + level)
+    / 2 each."""
     side = (1 + level) / 2
     return paired_lower_limit(lost, gained, n, side), -paired_lower_limit(gained, lost, n, side)
 
@@ -182,10 +224,11 @@ def mean_difference(suites: Sequence[Flips]) -> float:
 
 
 def mean_difference_interval(suites: Sequence[Flips], level: float = LEVEL) -> tuple[float, float]:
-    """Interval of `mean_difference`: Tango's limits of the suites, put together by their distances from the estimates.
+    """Interval of `mean_difference`: Tango's limits of the suites, put together by their distances
+    from the estimates.
 
-    Of one suite it is `paired_interval`. Source: Zou and Donner (2008), "Construction of confidence limits about effect
-    measures: a general approach", Statistics in Medicine 27, 1693-1702.
+    Of one suite it is `paired_interval`. Source: Zou and Donner (2008), "Construction of confidence
+    limits about effect measures: a general approach", Statistics in Medicine 27, 1693-1702.
     """
     middle, below, above = mean_difference(suites), 0.0, 0.0
     for lost, gained, n in suites:
@@ -196,20 +239,28 @@ def mean_difference_interval(suites: Sequence[Flips], level: float = LEVEL) -> t
 
 
 def mean_difference_p_values(suites: Sequence[Flips]) -> tuple[float, float]:
-    """Exact one-sided p-values of `mean_difference`: of no gain (small if there is one), and of no loss.
+    """Exact one-sided p-values of `mean_difference`: of no gain (small if there is one), and of no
+    loss.
 
-    Under equality each discordant item falls to either side with probability 1/2, so that the statistic is a sum of
-    shifted binomials, one for each suite, each weighted by 1 / n. Weights are rounded to hundredths of the largest, and
-    counts that are no whole numbers (of several seeds) to whole ones. Of one suite twice the smaller is `mcnemar`.
+    Under equality each discordant item falls to either side with probability 1/2, so that the
+    statistic is a sum of shifted binomials, one for each suite, each weighted by 1 / n. Weights are
+    rounded to hundredths of the largest, and counts that are no whole numbers (of several seeds) to
+    whole ones. Of one suite twice the smaller is `mcnemar`.
     """
     most = max(1 / n for _, _, n in suites)
     law, low, seen = np.ones(1), 0, 0
     for lost, gained, n in suites:
         weight, (fewer, further) = max(1, round(GRAIN / n / most)), (round(lost), round(gained))
         discordant = fewer + further
-        own = np.zeros(2 * weight * discordant + 1)  # of gained - lost, from -discordant to discordant
+        own = np.zeros(
+            2 * weight * discordant + 1
+        )  # of gained - lost, from -discordant to discordant
         own[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
-        law, low, seen = signal.fftconvolve(law, own), low - weight * discordant, seen + weight * (further - fewer)
+        law, low, seen = (
+            signal.fftconvolve(law, own),
+            low - weight * discordant,
+            seen + weight * (further - fewer),
+        )
     at = seen - low
     more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in (law[at:], law[: at + 1]))
     return more, less
@@ -221,10 +272,12 @@ def mean_difference_p_value(suites: Sequence[Flips]) -> float:
 
 
 def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) -> float:
-    """How many of today's `items` would show a `mean_difference` like this, by its interval and by its exact test.
+    """How many of today's `items` would show a `mean_difference` like this, by its interval and by
+    its exact test.
 
-    level: of both, NaN for none. Infinite for no difference. From what the normal law asks for, whose statistic grows
-    with the root of the items, in steps of a percent; beyond MANY discordant items both agree, and it is the law's.
+    level: of both, NaN for none. Infinite for no difference. From what the normal law asks for,
+    whose statistic grows with the root of the items, in steps of a percent; beyond MANY discordant
+    items both agree, and it is the law's.
     """
     if math.isnan(level):
         return math.nan
@@ -234,7 +287,10 @@ def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) 
         return math.inf
     count = math.ceil(items * float(stats.norm.ppf((1 + level) / 2) / score) ** 2)
     while sum(lost + gained for lost, gained, _ in suites) * count / items < MANY:
-        grown = [(count * lost / items, count * gained / items, count * n / items) for lost, gained, n in suites]
+        grown = [
+            (count * lost / items, count * gained / items, count * n / items)
+            for lost, gained, n in suites
+        ]
         low, high = mean_difference_interval(grown, level)
         if (low > 0 or high < 0) and mean_difference_p_value(grown) < 1 - level:
             break
@@ -243,7 +299,8 @@ def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) 
 
 
 def ratio_of_totals(above: Any, below: Any) -> float:
-    """Total of one array of numbers over that of another: of LLaDA's seconds over a method's it is the speedup."""
+    """Total of one array of numbers over that of another: of LLaDA's seconds over a method's it is
+    the speedup."""
     return float(np.sum(above) / np.sum(below))
 
 
@@ -276,22 +333,26 @@ def mean_interval(values: npt.NDArray[np.float64], level: float = LEVEL) -> tupl
 
 
 def sampling_bound(outcomes: int, samples: int, level: float) -> float:
-    """A bound on the total variation between a distribution over K outcomes and the frequencies of n samples of it.
+    """A bound on the total variation between a distribution over K outcomes and the frequencies of
+    n samples of it.
 
-    Its mean is at most sqrt(K / n) / 2, for E|f_k - p_k| <= sqrt(p_k (1 - p_k) / n) and Cauchy-Schwarz. One sample
-    moves it by at most 1 / n, so by McDiarmid it exceeds its mean by sqrt(ln(1 / level) / (2 n)) with probability at
-    most `level`. By the triangle inequality it also bounds the error of a distance to a third distribution.
+    Its mean is at most sqrt(K / n) / 2, for E|f_k - p_k| <= sqrt(p_k (1 - p_k) / n) and
+    Cauchy-Schwarz. One sample moves it by at most 1 / n, so by McDiarmid it exceeds its mean by
+    sqrt(ln(1 / level) / (2 n)) with probability at most `level`. By the triangle inequality it also
+    bounds the error of a distance to a third distribution.
     """
     return math.sqrt(outcomes / samples) / 2 + math.sqrt(math.log(1 / level) / (2 * samples))
 
 
 def hoeffding(samples: int, level: float) -> float:
-    """A bound, except with probability `level`, on the error of the mean of independent values in [0, 1]."""
+    """A bound, except with probability `level`, on the error of the mean of independent values in
+    [0, 1]."""
     return math.sqrt(math.log(2 / level) / (2 * samples))
 
 
 def total_ratio_interval(parts: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float, float]:
-    """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio three times.
+    """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio
+    three times.
 
     parts: arrays (items,) of what is above and below; of four, for a ratio of two such ratios.
     """

@@ -1,17 +1,20 @@
 """Tune decoders on dev problems, all by one rule, before test problems are touched.
 
-    python harness/tune.py --suite humaneval,mbpp --model nano --out results/runs/tuned
-    python harness/run.py --methods results/runs/tuned/choice.json --suite humaneval,mbpp --data generated:7
+    python harness/tune.py --suite humaneval,mbpp --model nano --out results/runs/tuned python
+    harness/run.py --methods results/runs/tuned/choice.json --suite humaneval,mbpp --data
+    generated:7
 
-A choice is for the suites of one command together: give those of one kind of task, words and equations or programs, as
-the paper has a model for each. Of each decoder as many different settings are tried with every checkpoint, its defaults
-and random ones of its space (SPACES): on the first dev problems, timed. The best few of each decoder go on to all dev
-problems. All responses end at EOS. LLaDA's best is its most accurate setting and checkpoint. Of every decoder two are
-chosen: `fast`, the fastest whose dev accuracy is not shown to be below LLaDA's best (one-sided exact paired test, 5%),
-and `accurate`, the most accurate; accuracies are means over the suites. Ties go to the more accurate, then to the
-slower one. `choice.json` has the choice with its dev figures and is an element of --methods; `choice.md` shows it. The
-same command goes on where it was stopped. Choices of several kinds of task together, `--methods words/choice.json,
-programs/choice.json`, make one row of each method. `--data generated:SEED` draws problems that no choice has seen.
+A choice is for the suites of one command together: give those of one kind of task, words and
+equations or programs, as the paper has a model for each. Of each decoder as many different settings
+are tried with every checkpoint, its defaults and random ones of its space (SPACES): on the first
+dev problems, timed. The best few of each decoder go on to all dev problems. All responses end at
+EOS. LLaDA's best is its most accurate setting and checkpoint. Of every decoder two are chosen:
+`fast`, the fastest whose dev accuracy is not shown to be below LLaDA's best (one-sided exact paired
+test, 5%), and `accurate`, the most accurate; accuracies are means over the suites. Ties go to the
+more accurate, then to the slower one. `choice.json` has the choice with its dev figures and is an
+element of --methods; `choice.md` shows it. The same command goes on where it was stopped. Choices
+of several kinds of task together, `--methods words/choice.json, programs/choice.json`, make one row
+of each method. `--data generated:SEED` draws problems that no choice has seen.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ if TYPE_CHECKING:
 
 ROLES = ("base", "fef", "control", "linear")  # of checkpoints that any decoder may have
 BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
-UNMASKING: dict[str, tuple[Any, ...]] = {"block_length": BLOCKS, "cache": ("none", "prefix", "dual")}
+UNMASKING: dict[str, tuple[Any, ...]] = {
+    "block_length": BLOCKS,
+    "cache": ("none", "prefix", "dual"),
+}
 
 SPECULATION: dict[str, tuple[Any, ...]] = {
     "threshold": (0.6, 0.7, 0.85, 0.95),
@@ -58,9 +64,9 @@ SPECULATION: dict[str, tuple[Any, ...]] = {
 class Space:
     """What a decoder is tuned over: values by option, the preset they change, the row's name.
 
-    fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) not for
-    them. usual: the defaults of a decoder of --decoders, as far as they are values. plugin: the file or module of one
-    from outside.
+    fixed: options of all its settings, unless a value goes before. blocks: for block models alone,
+    or (False) not for them. usual: the defaults of a decoder of --decoders, as far as they are
+    values. plugin: the file or module of one from outside.
     """
 
     preset: str
@@ -78,7 +84,9 @@ SPACES = {
     "factor": Space("factor", "Factor", {"f": (0.1, 0.25, 0.5, 1.0, 2.0), **UNMASKING}),
     "entropy": Space("entropy", "Entropy", {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0), **UNMASKING}),
     "klass": Space(
-        "klass", "KLASS", {"conf_threshold": (0.6, 0.8, 0.9, 0.95), "kl_threshold": (0.005, 0.01, 0.05), **UNMASKING}
+        "klass",
+        "KLASS",
+        {"conf_threshold": (0.6, 0.8, 0.9, 0.95), "kl_threshold": (0.005, 0.01, 0.05), **UNMASKING},
     ),
     "wino": Space(
         "wino",
@@ -94,7 +102,9 @@ SPACES = {
         blocks=True,
     ),
     "s2d2": Space("s2d2", "S2D2", SPECULATION, blocks=True),
-    "linear": Space("s2d2", "Linear speculation", SPECULATION, {"acceptance": "match"}, blocks=True),
+    "linear": Space(
+        "s2d2", "Linear speculation", SPECULATION, {"acceptance": "match"}, blocks=True
+    ),
     "fef": Space(
         "fef-two-stream",
         "FeF-DLLM two-stream",
@@ -121,21 +131,27 @@ SPACES = {
 
 
 def decoders_for(in_blocks: bool) -> list[str]:
-    """The decoders that are tuned on a block model, or on one that attends over the whole sequence."""
+    """The decoders that are tuned on a block model, or on one that attends over the whole
+    sequence."""
     return [name for name, space in SPACES.items() if space.blocks in (None, in_blocks)]
 
 
 def spaces_of(decoders: str) -> dict[str, Space]:
-    """The spaces of --decoders by name, with LLaDA's, which the rule needs: of SPACES, or of the values in brackets.
+    """The spaces of --decoders by name, with LLaDA's, which the rule needs: of SPACES, or of the
+    values in brackets.
 
-    An element is as in --methods, `threshold(tau=0.5|0.7)` or `../mine.py:margin(low=0.1|0.3)`; options with one value
-    have it in every setting. Raises UserError or ValueError for one that is unknown, repeated, or no method.
+    An element is as in --methods, `threshold(tau=0.5|0.7)` or `../mine.py:margin(low=0.1|0.3)`;
+    options with one value have it in every setting. Raises UserError or ValueError for one that is
+    unknown, repeated, or no method.
     """
     spaces: dict[str, Space] = {}
     for text in elements_of(decoders):
         name, space = (text, SPACES[text]) if text in SPACES else _own(text)
         if name in spaces:
-            raise UserError(f"--decoders names {name} twice; give all its values in one element: {name}(option=1|2)")
+            raise UserError(
+                f"--decoders names {name} twice; give all its values in one element:"
+                f" {name}(option=1|2)"
+            )
         spaces[name] = space
     return spaces if "llada" in spaces else {"llada": SPACES["llada"], **spaces}
 
@@ -151,12 +167,20 @@ def _own(text: str) -> tuple[str, Space]:
         raise UserError(f"--decoders {text} names {len(presets)} methods; name them one by one")
     (preset,) = presets.values()
     space = ours or Space(head, preset.label, {})
-    values = {option: tuple({repr(call[option]): call[option] for _, call in calls}.values()) for option in calls[0][1]}
+    values = {
+        option: tuple({repr(call[option]): call[option] for _, call in calls}.values())
+        for option in calls[0][1]
+    }
     varied = {option: each for option, each in values.items() if len(each) > 1}
-    fixed = {**space.fixed, **{option: each[0] for option, each in values.items() if option not in varied}}
+    fixed = {
+        **space.fixed,
+        **{option: each[0] for option, each in values.items() if option not in varied},
+    }
     defaults = {**structs.asdict(preset.decoder.options()), **preset.options, **fixed}
     usual = {option: defaults[option] for option in varied if defaults.get(option) is not None}
-    return name.replace("+", "-"), replace(space, values=varied, fixed=fixed, usual=usual, plugin=plugin.strip())
+    return name.replace("+", "-"), replace(
+        space, values=varied, fixed=fixed, usual=usual, plugin=plugin.strip()
+    )
 
 
 def settings(
@@ -169,25 +193,36 @@ def settings(
 ) -> list[str]:
     """At most `budget` different settings of a decoder, as elements of --methods, the preset first.
 
-    suites: by name the defaults of their lengths and options; every setting is for all of them, with blocks that divide
-    their responses. Others are drawn without repetition; two spellings of what decodes alike are one setting. attends:
-    of a block model.
+    suites: by name the defaults of their lengths and options; every setting is for all of them,
+    with blocks that divide their responses. Others are drawn without repetition; two spellings of
+    what decodes alike are one setting. attends: of a block model.
     """
     space, in_blocks = spaces[decoder], attends is not None
-    values = {name: each for name, each in space.values.items() if not (in_blocks and each is UNMASKING.get(name))}
+    values = {
+        name: each
+        for name, each in space.values.items()
+        if not (in_blocks and each is UNMASKING.get(name))
+    }
     if values.get("block_length") is BLOCKS:
         lengths = [each["gen_length"] for each in suites.values()]
         values["block_length"] = tuple(
-            block for block in BLOCKS if block is None or all(not each % block and block < each for each in lengths)
+            block
+            for block in BLOCKS
+            if block is None or all(not each % block and block < each for each in lengths)
         )
-    combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+    combinations = [
+        dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
+    ]
     rng, found = Random(f"settings {decoder} {sorted(suites)} {seed}"), dict[str, str]()
     for chosen in (space.usual, *rng.sample(combinations, len(combinations))):
         element = format_call(space.preset, {**space.fixed, **chosen})
         (preset,) = methods_named([element]).values()
         usual = structs.asdict(preset.decoder.options())
         decodes = [preset.for_suite(name, own, {}, attends=attends) for name, own in suites.items()]
-        alike = [(each.gen_length, each.block_length, sorted({**usual, **each.options}.items())) for each in decodes]
+        alike = [
+            (each.gen_length, each.block_length, sorted({**usual, **each.options}.items()))
+            for each in decodes
+        ]
         found.setdefault(repr(alike), element)
         if len(found) == budget:
             break
@@ -205,14 +240,20 @@ class TuneOptions:
 
     suite: str = option("as for harness/run.py", required=True)
     decoders: str | None = option(
-        f"of {', '.join(SPACES)}, or methods with values of their own: NAME(option=1|2), FILE.py:NAME(option=1|2) "
-        "(default: all of ours that the model takes)"
+        f"of {', '.join(SPACES)}, or methods with values of their own: NAME(option=1|2),"
+        " FILE.py:NAME(option=1|2) (default: all of ours that the model takes)"
     )
-    model: str = option("as for harness/run.py; every decoder is tuned with each of its checkpoints", "nano")
+    model: str = option(
+        "as for harness/run.py; every decoder is tuned with each of its checkpoints", "nano"
+    )
     data: str = option("dev problems (default: generated-dev)", "generated-dev")
     limit: int = option("dev problems of each suite (default 200)", 200, least=1)
-    first: int = option("of them, timed, with all settings; the best few go on to all (default 20)", 20, least=1)
-    budget: int = option("different settings of each decoder, with every checkpoint (default 8)", 8, least=1)
+    first: int = option(
+        "of them, timed, with all settings; the best few go on to all (default 20)", 20, least=1
+    )
+    budget: int = option(
+        "different settings of each decoder, with every checkpoint (default 8)", 8, least=1
+    )
     seed: int = option("of the settings that are drawn", 0)
     out: Path = option("folder of the runs and of choice.json", required=True)
     workers: int | None = option("as for harness/run.py")
@@ -257,14 +298,19 @@ def tune(options: TuneOptions) -> None:
     elements = {method: element for element in tried for method in methods_named([element])}
     decoders = {method: tried[element] for method, element in elements.items()}
     folder, first = options.out / "dev", options.out / "first"
-    alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")}
+    alike = {
+        name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")
+    }
     alike["stop_at_eos"] = True  # padding is nobody's speed
 
     whole = {"limit": options.limit, "untimed": True, "workers": options.workers}
 
     def given(out: Path, methods: Iterable[str], more: dict[str, Any]) -> RunOptions:
         again = {"resume": (out / "run.json").exists(), "out": out}
-        return checked(RunOptions, alike | more | again | {"methods": tuple(elements[name] for name in methods)})
+        return checked(
+            RunOptions,
+            alike | more | again | {"methods": tuple(elements[name] for name in methods)},
+        )
 
     def decode(asked: RunOptions) -> None:
         if asked.out and asked.resume and finished(asked.out, resolve(asked).config):
@@ -276,7 +322,9 @@ def tune(options: TuneOptions) -> None:
     where = f"{', '.join(suites)}{f' ({options.data})' * drawn}"
     few = min(options.first, options.limit)
     print(f"{len(tried)} settings on {few} problems of {where}; the best on {options.limit}")
-    resolve(given(folder, elements, whole))  # what cannot be decoded is refused before the first hour
+    resolve(
+        given(folder, elements, whole)
+    )  # what cannot be decoded is refused before the first hour
     options.out.mkdir(parents=True, exist_ok=True)
     decode(given(first, elements, {"limit": few}))
     timed = read_run(first)
@@ -286,24 +334,31 @@ def tune(options: TuneOptions) -> None:
     chosen = choose(dev_of(dev, {name: decoders[name] for name in best}, lengths))
     choice = {
         "rule": RULE,
-        **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},
+        **{
+            name: getattr(options, name)
+            for name in ("suite", "model", "data", "limit", "first", "budget", "seed")
+        },
         "problems": {suite: problems_of(read_meta(folder), suite) for suite in suites},
         "settings": Counter(decoders.values()),
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    page = described(chosen, spaces, ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))])
+    page = described(
+        chosen, spaces, ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))]
+    )
     write_atomically(options.out / "choice.md", page)
     print(page)
     print(f"the choice: {options.out}/choice.json")
 
 
-def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()) -> dict[str, Any]:
-    """The chosen methods as a file has them: DECODER-tuned-GOAL, each with label, method, role, settings by suite and
-    dev figures.
+def choice_of(
+    chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()
+) -> dict[str, Any]:
+    """The chosen methods as a file has them: DECODER-tuned-GOAL, each with label, method, role,
+    settings by suite and dev figures.
 
-    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options by
-    suite). folder: of the file, in which plugins are named from there.
+    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths
+    and options by suite). folder: of the file, in which plugins are named from there.
     """
     methods: dict[str, Any] = {}
     for row in chosen.to_dict("records"):
@@ -322,13 +377,19 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
     return methods
 
 
-def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing: Sequence[str] = ()) -> str:
-    """What was chosen, in Markdown: a row per decoder and goal, then sentences on the problems and seconds."""
+def described(
+    chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing: Sequence[str] = ()
+) -> str:
+    """What was chosen, in Markdown: a row per decoder and goal, then sentences on the problems and
+    seconds."""
     from harness.measures.choosing import RULE
 
     lines = [
-        f"# What was chosen\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's best, are "
-        "means of the suites; p is of the test that a setting is below LLaDA's best.\n",
+        (
+            f"# What was chosen\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's"
+            " best, are means of the suites; p is of the test that a setting is below LLaDA's"
+            " best.\n"
+        ),
         "| decoder | for | checkpoint | dev accuracy | p | speed | settings |",
         "|---|---|---|---:|---:|---:|---|",
     ]
@@ -336,14 +397,21 @@ def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing
         space = spaces[row["decoder"]]
         named = {*space.values, *space.fixed}
         shown = {
-            suite: format_label({name: value for name, value in own.items() if name in named}) or "defaults"
+            suite: (
+                format_label({name: value for name, value in own.items() if name in named})
+                or "defaults"
+            )
             for suite, own in row["settings"].items()
         }
         same = len({*shown.values()}) == 1
-        said = next(iter(shown.values())) if same else "; ".join(f"{suite}: {own}" for suite, own in shown.items())
+        said = (
+            next(iter(shown.values()))
+            if same
+            else "; ".join(f"{suite}: {own}" for suite, own in shown.items())
+        )
         lines.append(
-            f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} | {row['p_below']:.3f} "
-            f"| {row['speed']:.2f}x | {said} |"
+            f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} |"
+            f" {row['p_below']:.3f} | {row['speed']:.2f}x | {said} |"
         )
     return "\n".join([*lines, *(["", " ".join(timing)] if timing else [])]) + "\n"
 

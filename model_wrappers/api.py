@@ -51,7 +51,9 @@ def decode(
     check_temperature(decoder, temperature)
     lengths = (python_number(gen_length), python_number(block_length))
     sampler = Sampler(python_number(seed)) if sampler is None else sampler
-    request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
+    request = new_request(
+        backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer
+    )
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if observer is not None and isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
@@ -100,11 +102,19 @@ def new_request(
     check_lengths(gen_length, block_length)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
     start = prompt_1P.shape[1]
-    draft_model = getattr(options, "draft", None)  # the model of the draft probs, if it is not the target's
+    draft_model = getattr(
+        options, "draft", None
+    )  # the model of the draft probs, if it is not the target's
     for name in ("mask_id", "vocab_size") if draft_model is not None else ():
-        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != getattr(backbone, name):
-            raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
-    target, draft = ledgers(backbone, backbone if draft_model is None else draft_model, start, blocks)
+        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != getattr(
+            backbone, name
+        ):
+            raise ValueError(
+                f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}"
+            )
+    target, draft = ledgers(
+        backbone, backbone if draft_model is None else draft_model, start, blocks
+    )
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     grid, end = (target.grid if isinstance(target, BlockLedger) else None), x_1L.shape[1]
     if grid is not None:  # the model's last block may reach beyond the response
@@ -112,7 +122,17 @@ def new_request(
     x_1L = x_1L.to(target.device, copy=True)
     held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
     return Request(
-        target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held, grid=grid, end=end
+        target,
+        draft,
+        x_1L,
+        start,
+        block_length,
+        temperature,
+        sampler,
+        observer,
+        given=held,
+        grid=grid,
+        end=end,
     )
 
 
@@ -148,7 +168,11 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
     """ValueError unless the temperature is a finite number, not negative, at which the decoder is
     defined."""
     wrong = ""
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+    if (
+        isinstance(temperature, bool)
+        or not isinstance(temperature, int | float)
+        or not 0 <= temperature < math.inf
+    ):
         wrong = f"temperature={temperature!r} must be a number, finite and not negative"
     elif 0 < temperature < LEAST_TEMPERATURE:
         wrong = f"temperature={temperature!r} is too small to divide logits by; 0 is greedy"
@@ -184,13 +208,23 @@ def check_lengths(gen_length: int, block_length: int) -> None:
     """ValueError unless both are positive and the blocks fill the response."""
     whole = all(type(length) is int and length >= 1 for length in (gen_length, block_length))
     if not whole or gen_length % block_length:
-        wrong = f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1"
-        uneven = f"block_length={block_length} must divide gen_length={gen_length}; {gen_length} is the full sequence"
+        wrong = (
+            f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at"
+            " least 1"
+        )
+        uneven = (
+            f"block_length={block_length} must divide gen_length={gen_length}; {gen_length} is the"
+            " full sequence"
+        )
         raise ValueError(uneven if whole else wrong)
 
 
 def _check_response(
-    decoder: Decoder, given_L: torch.Tensor, decoded_L: torch.Tensor, start: int, backbone: BackboneLike
+    decoder: Decoder,
+    given_L: torch.Tensor,
+    decoded_L: torch.Tensor,
+    start: int,
+    backbone: BackboneLike,
 ) -> None:
     """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and
     nothing else."""
@@ -199,34 +233,54 @@ def _check_response(
     outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()
     left = 0 if decoder.may_leave_masks else int((decoded_L[start:] == backbone.mask_id).sum())
     if changed and changed[0] < start:
-        wrong = f"changed the prompt, at position {changed[0]} of the sequence: it may write from position {start} on"
+        wrong = (
+            f"changed the prompt, at position {changed[0]} of the sequence: it may write from"
+            f" position {start} on"
+        )
     elif changed:
-        wrong = f"changed position {changed[0] - start} of the response, which was given: it may fill masks alone"
+        wrong = (
+            f"changed position {changed[0] - start} of the response, which was given: it may fill"
+            " masks alone"
+        )
     elif outside:
-        wrong = f"put id {outside[0]} into the response: the vocabulary is 0 to {backbone.vocab_size - 1}"
+        wrong = (
+            f"put id {outside[0]} into the response: the vocabulary is 0 to"
+            f" {backbone.vocab_size - 1}"
+        )
     elif left:
         wrong = (
-            f"left {left} of {len(decoded_L) - start} positions masked: it must fill all of them, or be registered "
-            "with may_leave_masks=True"
+            f"left {left} of {len(decoded_L) - start} positions masked: it must fill all of them,"
+            " or be registered with may_leave_masks=True"
         )
     else:
         return
     raise ValueError(f"decoder {decoder.name} {wrong}")
 
 
-def _prompt(prompt_ids: torch.Tensor | list[int], backbone: BackboneLike, gen_length: int) -> torch.Tensor:
+def _prompt(
+    prompt_ids: torch.Tensor | list[int], backbone: BackboneLike, gen_length: int
+) -> torch.Tensor:
     """The prompt as (1, P) on the CPU."""
     try:
         ids = torch.as_tensor(prompt_ids)
     except (TypeError, ValueError, RuntimeError) as error:  # text, or what a tokenizer returns
-        raise ValueError("prompt_ids must be ids of shape (P,) or (1, P); model_wrappers.chat encodes text") from error
+        raise ValueError(
+            "prompt_ids must be ids of shape (P,) or (1, P); model_wrappers.chat encodes text"
+        ) from error
     if not ids.numel():
         raise ValueError("empty prompt: prompt_ids has no tokens")
-    ids_1P = _ids("prompt_ids", ids, ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1), "(P,) or (1, P)", backbone)
+    ids_1P = _ids(
+        "prompt_ids",
+        ids,
+        ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1),
+        "(P,) or (1, P)",
+        backbone,
+    )
     limit, length = getattr(backbone, "max_length", None), ids_1P.shape[1]
     if limit is not None and length + gen_length > limit:
         raise ValueError(
-            f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
+            f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of"
+            f" {limit} tokens"
         )
     return ids_1P
 
@@ -242,7 +296,9 @@ def _response(given: torch.Tensor | None, backbone: BackboneLike, gen_length: in
     return ids_1G
 
 
-def _ids(what: str, ids: torch.Tensor, fits: bool, shape: str, backbone: BackboneLike) -> torch.Tensor:
+def _ids(
+    what: str, ids: torch.Tensor, fits: bool, shape: str, backbone: BackboneLike
+) -> torch.Tensor:
     """Token ids as (1, N) on the CPU; fits: whether their shape is `shape`."""
     if ids.dtype not in (torch.int64, torch.int32) or not fits:
         wrong = f"must be integers of shape {shape}, not {ids.dtype} {tuple(ids.shape)}"

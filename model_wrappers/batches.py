@@ -25,7 +25,9 @@ MAX_PACKED_TOKENS = 4096  # of one call on a CPU; more do not fit its caches
 Result = TypeVar("Result")
 
 
-def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print) -> Iterator[Result]:
+def at_once(
+    jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print
+) -> Iterator[Result]:
     """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are
     under way at a time.
 
@@ -36,7 +38,11 @@ def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str]
     batch = _Batch(size, say)
     begun = iter(jobs)
     while True:
-        while batch.failed is None and len(batch.waiting) < batch.size and (job := next(begun, None)) is not None:
+        while (
+            batch.failed is None
+            and len(batch.waiting) < batch.size
+            and (job := next(begun, None)) is not None
+        ):
             yield from batch.advance(greenlet(job), None)
         if not batch.waiting:
             break
@@ -53,8 +59,8 @@ def in_batch(backbone: Backbone) -> Backbone:
     """
     if not backbone.can_pack:
         raise ValueError(
-            f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, or has layers that "
-            "this code does not know"
+            f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, or has layers"
+            " that this code does not know"
         )
     waiting = copy(backbone)
     waiting._run = partial(_call_of_all, backbone)
@@ -71,7 +77,9 @@ def fitting(backbone: Backbone, length: int, free: int) -> int:
     config = backbone.model.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     values = 2 * config.num_hidden_layers * config.num_key_value_heads * head
-    each = length * (values * backbone.dtype.itemsize + backbone.vocab_size * (backbone.dtype.itemsize + 2 * 4))
+    each = length * (
+        values * backbone.dtype.itemsize + backbone.vocab_size * (backbone.dtype.itemsize + 2 * 4)
+    )
     return max(1, min(MOST, free // each))
 
 
@@ -100,7 +108,9 @@ class _Batch:
         try:
             with torch.inference_mode():
                 given = () if answer is None else (answer,)
-                asked = one.throw(answer) if isinstance(answer, BaseException) else one.switch(*given)
+                asked = (
+                    one.throw(answer) if isinstance(answer, BaseException) else one.switch(*given)
+                )
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
@@ -123,7 +133,9 @@ class _Batch:
             backbone = waiting[responses[0]][0]
             tokens = [waiting[one][1].ids_BN.numel() for one in responses]
             for part in _parts(responses, tokens, backbone.device):
-                answers += zip(part, self._logits(backbone, [waiting[one][1] for one in part]), strict=True)
+                answers += zip(
+                    part, self._logits(backbone, [waiting[one][1] for one in part]), strict=True
+                )
         return answers
 
     def _logits(self, backbone: Backbone, calls: list[Call]) -> list[torch.Tensor | Exception]:
@@ -135,17 +147,24 @@ class _Batch:
         except Exception as error:
             if len(calls) == 1:
                 return [error]
-            out_of_memory = isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+            out_of_memory = isinstance(
+                error, torch.OutOfMemoryError
+            ) or "can't allocate memory" in str(error)
             if out_of_memory and len(calls) <= self.size:
                 self.size = len(calls) // 2
-                self._say(f"memory ran out with {len(calls)} responses at once; from here on it is {self.size}")
+                self._say(
+                    f"memory ran out with {len(calls)} responses at once; from here on it is"
+                    f" {self.size}"
+                )
                 if torch.cuda.is_initialized():
                     torch.cuda.empty_cache()
         half = len(calls) // 2
         return self._logits(backbone, calls[:half]) + self._logits(backbone, calls[half:])
 
 
-def _parts(responses: list[greenlet], tokens: list[int], device: torch.device) -> Iterator[list[greenlet]]:
+def _parts(
+    responses: list[greenlet], tokens: list[int], device: torch.device
+) -> Iterator[list[greenlet]]:
     """Whose calls are made together: all, but on a CPU no more than MAX_PACKED_TOKENS unless one
     call has them."""
     part: list[greenlet] = []

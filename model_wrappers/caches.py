@@ -30,9 +30,13 @@ def make_cache(name: CacheName, backbone: Ledger, length: int) -> NoCache:
     if name == "none":
         return NoCache(backbone, length)
     if isinstance(backbone, BlockLedger):
-        raise ValueError(f"cache={name!r}: a block model keeps finished blocks by itself, exactly; use 'none'")
+        raise ValueError(
+            f"cache={name!r}: a block model keeps finished blocks by itself, exactly; use 'none'"
+        )
     if not backbone.can_extend:
-        raise ValueError(f"cache={name!r} needs a backbone with cached attention (a method `extend`); use 'none'")
+        raise ValueError(
+            f"cache={name!r} needs a backbone with cached attention (a method `extend`); use 'none'"
+        )
     return (PrefixCache if name == "prefix" else DualCache)(backbone, length)
 
 
@@ -91,7 +95,9 @@ class PrefixCache(NoCache):
         index_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)
         position_M = index_M if position_M is None else position_M
         if self._cache is None:
-            logits_1NV, self._cache = self._backbone.extend(ids_1M, position_M, read_N, visible_NK=visible_MM)
+            logits_1NV, self._cache = self._backbone.extend(
+                ids_1M, position_M, read_N, visible_NK=visible_MM
+            )
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
             return logits_1NV[0]
         piece_N = self._piece(self._cache, index_M)
@@ -117,4 +123,6 @@ class DualCache(PrefixCache):
     reads_ahead = False
 
     def _piece(self, cache: KeyValues, index_M: torch.Tensor) -> torch.Tensor:
-        return torch.cat([index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]])
+        return torch.cat(
+            [index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]]
+        )

@@ -10,7 +10,9 @@ from transformers import PreTrainedTokenizerBase
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.options import note
 
-TODAY = date(2024, 7, 26)  # for templates that write it; Llama 3's have this one where they know none
+TODAY = date(
+    2024, 7, 26
+)  # for templates that write it; Llama 3's have this one where they know none
 ANY = ("chat_template", "continue_final_message")  # what any template may be rendered with
 USUAL = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
 NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
@@ -25,10 +27,14 @@ def encode_messages(
     Raises ValueError as `render` does.
     """
     # The template writes BOS itself.
-    return list(tokenizer(render(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer(render(tokenizer, messages, **template), add_special_tokens=False).input_ids
+    )
 
 
-def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any) -> str:
+def render(
+    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any
+) -> str:
     """The text of a conversation of {role, content} through the chat template, up to where the
     response begins.
 
@@ -39,7 +45,10 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
     """
     model = tokenizer.name_or_path
     if tokenizer.chat_template is None:
-        raise ValueError(f"the tokenizer of {model} has no chat template; a run takes --prompt plain for a base model")
+        raise ValueError(
+            f"the tokenizer of {model} has no chat template; a run takes --prompt plain for a base"
+            " model"
+        )
     how: dict[str, Any] = USUAL | template
     written = str(how.get("chat_template") or tokenizer.get_chat_template())
     for name, value in template.items():
@@ -51,7 +60,10 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
     except Exception as error:  # whatever a template raises
         raise ValueError(f"the chat template of {model} fails: {error}") from error
     if messages and messages[-1]["content"].strip() not in text:
-        note(f"the chat template of {model} leaves out or changes what the {messages[-1]['role']} says last")
+        note(
+            f"the chat template of {model} leaves out or changes what the {messages[-1]['role']}"
+            " says last"
+        )
     return text
 
 
@@ -78,7 +90,9 @@ def prompt_tensor(backbone: Backbone, ids: list[int]) -> torch.Tensor:
 
 def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
     """How many tokens stand before the first EOS or EoT."""
-    ends = torch.isin(tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None]))
+    ends = torch.isin(
+        tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None])
+    )
     return int(ends.nonzero()[0]) if bool(ends.any()) else len(tokens_G)
 
 

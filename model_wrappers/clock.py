@@ -1,4 +1,5 @@
-"""The clock of a response: wall-clock, the process's CPU time, and on a GPU the device's own time."""
+"""The clock of a response: wall-clock, the process's CPU time, and on a GPU the device's own
+time."""
 
 import time
 from dataclasses import dataclass

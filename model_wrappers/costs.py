@@ -15,7 +15,11 @@ from model_wrappers.trace import Decoded
 def costs_of(backbone: Backbone, prompt_P: torch.Tensor, out: Decoded) -> dict[str, Any]:
     """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs,
     window sums."""
-    costs = {name: value for name, value in vars(out.trace).items() if name not in ("windows", "block_seconds")}
+    costs = {
+        name: value
+        for name, value in vars(out.trace).items()
+        if name not in ("windows", "block_seconds")
+    }
     costs = {name: value for name, value in costs.items() if value is not None}
     if not out.trace.changed_forwards:
         del costs["changed_forwards"]
@@ -41,7 +45,12 @@ def window_sums(windows: Sequence[tuple[int, int, int]]) -> dict[str, int]:
     """A response's sums over its windows. windows: what each proposed, accepted and committed."""
     proposed, accepted, committed = (sum(window[place] for window in windows) for place in range(3))
     rejected = sum(window[1] < window[0] for window in windows)
-    return {"proposed": proposed, "accepted": accepted, "rejected": rejected, "committed": committed}
+    return {
+        "proposed": proposed,
+        "accepted": accepted,
+        "rejected": rejected,
+        "committed": committed,
+    }
 
 
 def hash_of(ids: torch.Tensor) -> str:

@@ -30,7 +30,9 @@ class Kernel:
         """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t
         outside [0, 1]."""
         # The matrix is not built: it has as many entries as the square of the vocabulary's size.
-        stays_N2 = torch.tensor([_time(t), 1 - _time(t)], dtype=torch.float64).expand(len(clean_N), 2)
+        stays_N2 = torch.tensor([_time(t), 1 - _time(t)], dtype=torch.float64).expand(
+            len(clean_N), 2
+        )
         moved_N = (sampler.tokens(stays_N2) == 0).nonzero()[:, 0].to(clean_N.device)
         return clean_N.index_put((moved_N,), self._anew(len(moved_N), sampler).to(clean_N))
 

@@ -100,7 +100,12 @@ def _parts(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _estimate(
-    ledger: Ledger, x_1L: torch.Tensor, begin: int, calls: int, rows: int, generator: torch.Generator
+    ledger: Ledger,
+    x_1L: torch.Tensor,
+    begin: int,
+    calls: int,
+    rows: int,
+    generator: torch.Generator,
 ) -> float:
     """The estimate for the tokens from `begin` on, everything before them clean."""
     length, total = x_1L.shape[1] - begin, 0.0
@@ -108,7 +113,9 @@ def _estimate(
     for _ in range(calls):
         counts_R = masked_counts(length, rows, generator)
         first_RA = torch.arange(length).expand(rows, -1) < counts_R[:, None]
-        masked_RA = torch.stack([row_A[torch.randperm(length, generator=generator)] for row_A in first_RA])
+        masked_RA = torch.stack(
+            [row_A[torch.randperm(length, generator=generator)] for row_A in first_RA]
+        )
         x_RL = x_1L.repeat(rows, 1)
         x_RL[:, begin:][masked_RA.to(x_RL.device)] = ledger.mask_id
         logits_RAV = ledger.logits(x_RL, positions=read_A).float()

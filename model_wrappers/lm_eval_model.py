@@ -32,7 +32,12 @@ from model_wrappers.chat import prompt_tensor, render
 from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
-LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # one thing in tasks' settings
+LENGTHS = (
+    "max_gen_toks",
+    "max_new_tokens",
+    "max_tokens",
+    "max_completion_tokens",
+)  # one thing in tasks' settings
 
 
 @register_model("fef-dllm")
@@ -98,7 +103,9 @@ class FefDllm(TextModel, LM):
             length, _ = self.lengths(most)
         for request in requests:
             with _blamed(request):
-                prompts.append(self.fitted(prompt_tensor(self.backbone, self._ids(request.args[0])), length))
+                prompts.append(
+                    self.fitted(prompt_tensor(self.backbone, self._ids(request.args[0])), length)
+                )
         decoded, costs = model.responses(prompts, most)
         texts = [self.text(out.tokens, most, stops) for out in decoded]
         for request, text, each in zip(requests, texts, costs, strict=True):
@@ -118,7 +125,9 @@ class FefDllm(TextModel, LM):
         check_temperature(self.decoder, temperature)
         return next(iter(lengths), None), stops, temperature
 
-    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
         """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward,
         writes them.
 
@@ -132,7 +141,10 @@ class FefDllm(TextModel, LM):
         choices = {(request.task_name, request.doc_id, request.idx) for request in requests}
         continuations = Counter((task, document) for task, document, _ in choices)
         if max(continuations.values(), default=0) > 1:
-            print("fef-dllm: exact_match of multiple choice is not measured, and is 0", file=sys.stderr)
+            print(
+                "fef-dllm: exact_match of multiple choice is not measured, and is 0",
+                file=sys.stderr,
+            )
         for request in tqdm(requests, desc="fef-dllm", disable=disable_tqdm):
             with _blamed(request):
                 prompt_P, answer_A = self._pair(*request.args)
@@ -146,12 +158,15 @@ class FefDllm(TextModel, LM):
             self.cache_hook.add_partial("loglikelihood", request.args, found[-1])
         return found
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
         """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be
         had from that."""
         raise ValueError(
-            "fef-dllm has no loglikelihood_rolling: a masked diffusion model only bounds the likelihood of a text, so "
-            "its perplexity cannot be compared; leave perplexity tasks out"
+            "fef-dllm has no loglikelihood_rolling: a masked diffusion model only bounds the"
+            " likelihood of a text, so its perplexity cannot be compared; leave perplexity"
+            " tasks out"
         )
 
     @property
@@ -163,17 +178,27 @@ class FefDllm(TextModel, LM):
         """The chat template, "" where none is asked for. Raises ValueError for a name, as there is
         one template."""
         if isinstance(chat_template, str):
-            raise ValueError(f"--apply_chat_template {chat_template}: the tokenizer's own is used; leave the name out")
+            raise ValueError(
+                f"--apply_chat_template {chat_template}: the tokenizer's own is used; leave the"
+                " name out"
+            )
         return str(self.backbone.text_tokenizer().chat_template or "") if chat_template else ""
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         """A conversation through the chat template. Raises ValueError for a template that cannot be
         used.
 
         add_generation_prompt: False leaves the last message, the assistant's, open.
         """
-        how = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
-        return render(self.backbone.text_tokenizer(), chat_history, **how, **self.chat_template_kwargs)
+        how = {
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": not add_generation_prompt,
+        }
+        return render(
+            self.backbone.text_tokenizer(), chat_history, **how, **self.chat_template_kwargs
+        )
 
     def _ids(self, text: str) -> list[int]:
         """The ids of a text; a chat template has written BOS already."""
@@ -194,18 +219,29 @@ class FefDllm(TextModel, LM):
         ids_L = prompt_tensor(self.backbone, whole)
         return ids_L[: len(read)], ids_L[len(read) :]
 
-    def _greedy(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> tuple[bool, dict[str, Any]]:
+    def _greedy(
+        self, prompt_P: torch.Tensor, answer_A: torch.Tensor
+    ) -> tuple[bool, dict[str, Any]]:
         """Whether greedy decoding, a token a forward, writes the answer; and what that cost."""
         blocks = self.backbone.blocks
-        method, block = ("ar", 1) if blocks and blocks.causal else ("llada", blocks.length if blocks else 1)
+        method, block = (
+            ("ar", 1) if blocks and blocks.causal else ("llada", blocks.length if blocks else 1)
+        )
         length = -(-len(answer_A) // block) * block
         out = decode(self.backbone, prompt_P, method, gen_length=length)
-        return torch.equal(out.tokens[: len(answer_A)], answer_A), costs_of(self.backbone, prompt_P, out)
+        return torch.equal(out.tokens[: len(answer_A)], answer_A), costs_of(
+            self.backbone, prompt_P, out
+        )
 
     def _note(self, request: Instance, costs: Mapping[str, Any]) -> None:
         """Append what a request cost to the file of costs, if there is one."""
         if self.costs is not None:
-            line = {"task": request.task_name, "doc_id": request.doc_id, "request": request.request_type, **costs}
+            line = {
+                "task": request.task_name,
+                "doc_id": request.doc_id,
+                "request": request.request_type,
+                **costs,
+            }
             self.costs.parent.mkdir(parents=True, exist_ok=True)
             with self.costs.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
@@ -229,6 +265,8 @@ def main(line: list[str]) -> None:
     output = parser.parse_known_args(line)[0].output_path
     if output is not None:
         name = f"costs_{time.strftime('%Y-%m-%dT%H-%M-%S')}.jsonl"
-        FefDllm.beside = output.with_name(f"{output.stem}_{name}") if output.suffix == ".json" else output / name
+        FefDllm.beside = (
+            output.with_name(f"{output.stem}_{name}") if output.suffix == ".json" else output / name
+        )
     sys.argv = ["lm-eval", *line]
     cli_evaluate()

@@ -31,11 +31,22 @@ from model_wrappers.trace import SIDE_FILE
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
 META_TEMPLATE = {
-    "round": [{"role": "HUMAN", "api_role": "HUMAN"}, {"role": "BOT", "api_role": "BOT", "generate": True}],
+    "round": [
+        {"role": "HUMAN", "api_role": "HUMAN"},
+        {"role": "BOT", "api_role": "BOT", "generate": True},
+    ],
     "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
 }
 # OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
-OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "batch_padding", "summarizer_abbr", "pred_postprocessor")
+OPENCOMPASS_OWN = (
+    "abbr",
+    "type",
+    "run_cfg",
+    "batch_size",
+    "batch_padding",
+    "summarizer_abbr",
+    "pred_postprocessor",
+)
 
 
 class DiffusionModel(TextModel, BaseModel):
@@ -66,7 +77,9 @@ class DiffusionModel(TextModel, BaseModel):
         sampled(settings, 0.0, "generation_kwargs")  # refused before anything is loaded
         BaseModel.__init__(self, path=str(path))
         TextModel.__init__(self, path, *common, **more)
-        self.template_parser = APITemplateParser(META_TEMPLATE if meta_template is None else meta_template)
+        self.template_parser = APITemplateParser(
+            META_TEMPLATE if meta_template is None else meta_template
+        )
         self.temperature = sampled(settings, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, self.temperature)
         self.plain = plain
@@ -90,12 +103,16 @@ class DiffusionModel(TextModel, BaseModel):
         if min_out_len is not None and min_out_len > 1:
             note(f"min_out_len={min_out_len} is not used: a response may end at any token")
         length, _ = self.lengths(max_out_len)
-        decoded, costs = self.responses([self._fitted(turns, length) for turns in inputs], max_out_len)
+        decoded, costs = self.responses(
+            [self._fitted(turns, length) for turns in inputs], max_out_len
+        )
         self._note(costs)
         stops = [*self.stop_words, *stops_of(stopping_criteria)]
         return [self.text(out.tokens, max_out_len, stops) for out in decoded]
 
-    def get_ppl(self, inputs: list[Any], mask_length: list[int] | None = None) -> np.ndarray[Any, Any]:
+    def get_ppl(
+        self, inputs: list[Any], mask_length: list[int] | None = None
+    ) -> np.ndarray[Any, Any]:
         """Mean negative log-likelihood of a token of each text, in nats, (N,).
 
         mask_length: how many tokens at the beginning of each text are only read; without it the
@@ -105,7 +122,9 @@ class DiffusionModel(TextModel, BaseModel):
         scored = []
         begun = [1] * len(inputs) if mask_length is None else mask_length
         for text, read in zip(inputs, begun, strict=True):
-            ids_L = prompt_tensor(self.backbone, self.backbone.text_tokenizer()(_flat(text)).input_ids)
+            ids_L = prompt_tensor(
+                self.backbone, self.backbone.text_tokenizer()(_flat(text)).input_ids
+            )
             pairs.append((ids_L[:read], ids_L[read:]))
             scored.append(len(ids_L) - (0 if mask_length is None else read))
         return -self._likelihoods(pairs) / np.array(scored)
@@ -125,7 +144,9 @@ class DiffusionModel(TextModel, BaseModel):
             pairs.append((ids_L[: len(context)], ids_L[len(context) :]))
         return self._likelihoods(pairs)
 
-    def _likelihoods(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray[Any, Any]:
+    def _likelihoods(
+        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> np.ndarray[Any, Any]:
         """Log-likelihoods of answers to prompts, (N,); their costs are noted."""
         found = [self.likelihood(prompt_P, answer_A) for prompt_P, answer_A in pairs]
         self._note(vars(each) for each in found)
@@ -136,8 +157,13 @@ class DiffusionModel(TextModel, BaseModel):
         OpenCompass that asked."""
         asked = Asked.of_caller()
         if asked is not None:
-            head = {"began": self._began} | ({} if asked.label is None else {"label": str(asked.label)})
-            lines = [json.dumps({"item": asked.item + number} | head | each) for number, each in enumerate(costs)]
+            head = {"began": self._began} | (
+                {} if asked.label is None else {"label": str(asked.label)}
+            )
+            lines = [
+                json.dumps({"item": asked.item + number} | head | each)
+                for number, each in enumerate(costs)
+            ]
             with asked.file.open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
 
@@ -159,7 +185,9 @@ class DiffusionModel(TextModel, BaseModel):
     def _fitted(self, turns: Any, length: int) -> torch.Tensor:
         """The ids of a conversation, LongTensor (P,), with room for a response of `length`
         tokens."""
-        return self.fitted(encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs), length)
+        return self.fitted(
+            encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs), length
+        )
 
 
 class Asked(NamedTuple):
@@ -180,7 +208,9 @@ class Asked(NamedTuple):
             own = frame.f_locals
             if isinstance(own.get("self"), BaseInferencer) and "output_json_filename" in own:
                 predictions = Path(own["output_json_filepath"], own["output_json_filename"])
-                return Asked(predictions.with_suffix(SIDE_FILE), own.get("index", 0), own.get("label"))
+                return Asked(
+                    predictions.with_suffix(SIDE_FILE), own.get("index", 0), own.get("label")
+                )
             frame = frame.f_back
         return None
 
@@ -198,9 +228,15 @@ def encode_chat(
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
-    messages = [{"role": ROLES.get(turn["role"], turn["role"]), "content": turn["prompt"]} for turn in turns]
+    messages = [
+        {"role": ROLES.get(turn["role"], turn["role"]), "content": turn["prompt"]} for turn in turns
+    ]
     tokenizer = backbone.text_tokenizer()
-    ids = encode_plain(tokenizer, messages) if plain else encode_messages(tokenizer, messages, **(template or {}))
+    ids = (
+        encode_plain(tokenizer, messages)
+        if plain
+        else encode_messages(tokenizer, messages, **(template or {}))
+    )
     return prompt_tensor(backbone, ids)
 
 

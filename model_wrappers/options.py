@@ -63,7 +63,10 @@ def note(text: str) -> None:
 
 
 def meant(
-    name: object, valid: Iterable[str], kinds: Mapping[str, Collection[str]] | None = None, whole: bool = False
+    name: object,
+    valid: Iterable[str],
+    kinds: Mapping[str, Collection[str]] | None = None,
+    whole: bool = False,
 ) -> str:
     """The end of a message about a name that is unknown, or no name at all: what to write instead,
     in a line at most.
@@ -117,7 +120,9 @@ def path_from(kind: type, value: Any) -> Any:
     """The path of a text, for msgspec. Raises ValueError for what is none."""
     if kind is Path and isinstance(value, str | PurePath):
         return Path(value)
-    raise ValueError(f"a value of type {type(value).__name__}")  # becomes a ValidationError that names the field
+    raise ValueError(
+        f"a value of type {type(value).__name__}"
+    )  # becomes a ValidationError that names the field
 
 
 def describe_type(kind: inspect.Type) -> str:
@@ -135,7 +140,10 @@ def describe_type(kind: inspect.Type) -> str:
             return "text"
         case inspect.CustomType(cls=cls) if cls is Path:
             return "a path"
-        case inspect.IntType(ge=low, le=high, gt=above) | inspect.FloatType(ge=low, le=high, gt=above):
+        case (
+            inspect.IntType(ge=low, le=high, gt=above)
+            | inspect.FloatType(ge=low, le=high, gt=above)
+        ):
             number = "a whole number" if isinstance(kind, inspect.IntType) else "a finite number"
             if low is not None and high is not None:
                 return f"{number} in [{low:g}, {high:g}]"

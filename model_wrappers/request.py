@@ -66,7 +66,11 @@ class Request:
     def block_ends(self) -> range:
         """Index after the last token of every block."""
         first = self.start + self.block_length if self.grid is None else self.grid.end(self.start)
-        return range(first, self.x_1L.shape[1] + 1, self.block_length if self.grid is None else self.grid.length)
+        return range(
+            first,
+            self.x_1L.shape[1] + 1,
+            self.block_length if self.grid is None else self.grid.length,
+        )
 
     def blocks(self) -> Iterator[range]:
         """The positions of every block in turn, the first of which may begin in the prompt.
@@ -123,7 +127,9 @@ class Request:
         if filled:
             self._committed(filled, None, "unmasked")
 
-    def _committed(self, at: list[int], probs: torch.Tensor | Sequence[float] | None, how: How | Sequence[How]) -> None:
+    def _committed(
+        self, at: list[int], probs: torch.Tensor | Sequence[float] | None, how: How | Sequence[How]
+    ) -> None:
         """Tell the observer of tokens that are at indices of the sequence now."""
         assert self.observer is not None
         sequence = self.x_1L[0].tolist()
@@ -134,7 +140,9 @@ class Request:
             raise ValueError(f"{len(given)} probs and {len(words)} words for {len(at)} positions")
         ways = [word if word in WAYS else "unmasked" for word in words]
         self.observed[:] = sequence
-        self.observer.committed(*self._inside([index - self.start for index in at], tokens, given, ways))
+        self.observer.committed(
+            *self._inside([index - self.start for index in at], tokens, given, ways)
+        )
 
     def _remasked(self, at: list[int]) -> None:
         """Tell the observer of indices of the sequence that are corrupted again."""
@@ -153,7 +161,10 @@ class Request:
         """
         given = self.given.intersection(positions)
         if given:
-            raise ValueError(f"positions {sorted(given)} of the sequence were given; a decoder must not mask them")
+            raise ValueError(
+                f"positions {sorted(given)} of the sequence were given; a decoder must not mask"
+                " them"
+            )
         self.observe()
         self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
         if self.observer is not None:
@@ -170,7 +181,9 @@ class Request:
             at = [position - self.start for position in positions]
             if at[0] >= self.length:  # the one that was rejected is beyond the response
                 return
-            self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
+            self.observer.rejected(
+                *self._inside(at, tokens, _listed(draft_probs), _listed(target_probs))
+            )
 
     def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
         """Note a speculative window. Raises ValueError for one that accepts more than it proposed
@@ -181,7 +194,9 @@ class Request:
         """
         window = Window(*map(int, vars(window).values()))
         if window.accepted > min(window.proposed, window.committed):
-            raise ValueError(f"{window} cannot be: it accepts no more than it proposed or committed")
+            raise ValueError(
+                f"{window} cannot be: it accepts no more than it proposed or committed"
+            )
         inside = [position < self.start + self.length for position in positions or ()]
         if not all(inside):
             if not any(inside):
@@ -223,5 +238,7 @@ def _listed(probs: torch.Tensor | Sequence[float]) -> list[float]:
     found = [float(prob) for prob in torch.as_tensor(probs).tolist()]
     for prob in found:
         if not (math.isnan(prob) or -ROUNDING <= prob <= 1 + ROUNDING):
-            raise ValueError(f"a token's probability is {prob}: it must be 0 to 1, or NaN where there is none")
+            raise ValueError(
+                f"a token's probability is {prob}: it must be 0 to 1, or NaN where there is none"
+            )
     return found

@@ -49,11 +49,15 @@ def token_probs(
     """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets
     probability 0."""
     if exclude is not None:
-        excluded = torch.tensor([exclude] if isinstance(exclude, int) else exclude, device=logits_NV.device)
+        excluded = torch.tensor(
+            [exclude] if isinstance(exclude, int) else exclude, device=logits_NV.device
+        )
         logits_NV = logits_NV.index_fill(-1, excluded, -torch.inf)
     if temperature > 0:
         return torch.softmax(logits_NV.double() / temperature, -1)
-    return torch.zeros_like(logits_NV, dtype=torch.float64).scatter_(-1, likeliest(logits_NV)[..., None], 1.0)
+    return torch.zeros_like(logits_NV, dtype=torch.float64).scatter_(
+        -1, likeliest(logits_NV)[..., None], 1.0
+    )
 
 
 def likeliest(values_NV: torch.Tensor) -> torch.Tensor:
@@ -75,7 +79,11 @@ def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
 
 
 def speculative_accept(
-    target_WV: torch.Tensor, draft_WV: torch.Tensor, drafts: list[int], temperature: float, sampler: Sampler
+    target_WV: torch.Tensor,
+    draft_WV: torch.Tensor,
+    drafts: list[int],
+    temperature: float,
+    sampler: Sampler,
 ) -> tuple[list[int], int]:
     """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the
     paper's Algorithm 2).

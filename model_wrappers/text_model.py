@@ -68,7 +68,9 @@ class TextModel:
     """
 
     THEIRS: ClassVar[Sequence[str]] = ()  # keywords that the harness uses itself
-    LENGTH_KEYWORD: ClassVar[str] = "max_out_len"  # what the harness calls the most tokens of a text
+    LENGTH_KEYWORD: ClassVar[str] = (
+        "max_out_len"  # what the harness calls the most tokens of a text
+    )
 
     def __init__(
         self,
@@ -107,7 +109,9 @@ class TextModel:
         self.temperature = temperature
         check_temperature(self.decoder, temperature)
         if mode not in ("none", "mid"):
-            raise ValueError(f"mode={mode!r} must be 'none', which refuses a prompt that is too long, or 'mid'")
+            raise ValueError(
+                f"mode={mode!r} must be 'none', which refuses a prompt that is too long, or 'mid'"
+            )
         self._given = gen_length
         self._block = block_length
         self._most = max_out_len
@@ -135,10 +139,19 @@ class TextModel:
         kind = type(self).__name__
         for name, value in more.items():
             if name not in (*known, *self.THEIRS) and not is_neutral(name, value):
-                inits = [base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)]
-                valid = [*dict.fromkeys(name for init in inits for name in inspect.signature(init).parameters), *known]
+                inits = [
+                    base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)
+                ]
+                valid = [
+                    *dict.fromkeys(
+                        name for init in inits for name in inspect.signature(init).parameters
+                    ),
+                    *known,
+                ]
                 what = f"{kind}(method={self.decoder.name!r})"
-                raise ValueError(f"unknown keyword {name!r} for {what}{meant(name, valid, whole=True)}")
+                raise ValueError(
+                    f"unknown keyword {name!r} for {what}{meant(name, valid, whole=True)}"
+                )
         return dict(options) | {name: value for name, value in more.items() if name in known}
 
     @property
@@ -162,7 +175,9 @@ class TextModel:
         wanted = self._most if max_out_len is None else max_out_len
         length = wanted if self._given is None else self._given
         if length is None:
-            raise ValueError(f"the length of a response is not known: give gen_length, or {self.LENGTH_KEYWORD}")
+            raise ValueError(
+                f"the length of a response is not known: give gen_length, or {self.LENGTH_KEYWORD}"
+            )
         if wanted not in (None, length):
             note(f"responses have gen_length={length} tokens, not {self.LENGTH_KEYWORD}={wanted}")
         check_lengths(length, length)
@@ -180,16 +195,23 @@ class TextModel:
         """
         room = self.longest - length
         if len(prompt_P) > room > 1 and self.cut_middle:
-            return torch.cat([prompt_P[: room // 2], prompt_P[len(prompt_P) - (room - room // 2) :]])
+            return torch.cat(
+                [prompt_P[: room // 2], prompt_P[len(prompt_P) - (room - room // 2) :]]
+            )
         if len(prompt_P) > room:
             raise ValueError(
-                f"prompt of {len(prompt_P)} tokens and response of {length} exceed the limit of {self.longest} tokens "
-                "(max_seq_len, or the model's); mode='mid' cuts prompts in the middle"
+                f"prompt of {len(prompt_P)} tokens and response of {length} exceed the limit of"
+                f" {self.longest} tokens (max_seq_len, or the model's); mode='mid' cuts prompts in"
+                " the middle"
             )
         return prompt_P
 
     def respond(
-        self, prompt_P: torch.Tensor, seed: int, observer: Observer | None = None, max_out_len: int | None = None
+        self,
+        prompt_P: torch.Tensor,
+        seed: int,
+        observer: Observer | None = None,
+        max_out_len: int | None = None,
     ) -> Decoded:
         """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it
         twice."""
@@ -208,7 +230,9 @@ class TextModel:
         )
         graphs = self.backbone.graphs
         out = once()
-        return once() if self.backbone.graphs > graphs else out  # its seconds held a compilation: the same tokens again
+        return (
+            once() if self.backbone.graphs > graphs else out
+        )  # its seconds held a compilation: the same tokens again
 
     def responses(
         self, prompts: Sequence[torch.Tensor], max_out_len: int | None = None
@@ -223,13 +247,18 @@ class TextModel:
         unpacked = [model.name for model in models if model is not None and not model.can_pack]
         packed = len(prompts) > 1 and not unpacked
         if len(prompts) > 1 and unpacked:
-            note(f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no batch")
+            note(
+                f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no"
+                " batch"
+            )
         model = self.batched() if packed else self
 
         def job(number: int, seed: int) -> tuple[int, Decoded]:
             return number, model.respond(prompts[number], seed, max_out_len=max_out_len)
 
-        jobs = [partial(job, number, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)]
+        jobs = [
+            partial(job, number, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)
+        ]
         begun = time.perf_counter()
         decoded = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
         shared: dict[str, Any] = {}
@@ -249,7 +278,9 @@ class TextModel:
         waiting.backbone = in_batch(self.backbone)
         draft = self.options.get("draft")
         if draft is not None:
-            waiting.options = self.options | {"draft": waiting.backbone if draft is self.backbone else in_batch(draft)}
+            waiting.options = self.options | {
+                "draft": waiting.backbone if draft is self.backbone else in_batch(draft)
+            }
         return waiting
 
     def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
@@ -257,10 +288,15 @@ class TextModel:
         drawn by its ids."""
         if (length := len(prompt_P) + len(answer_A)) > self.longest:
             raise ValueError(
-                f"a text of {length} tokens exceeds the limit of {self.longest} (max_seq_len, or the model's)"
+                f"a text of {length} tokens exceeds the limit of {self.longest} (max_seq_len, or"
+                " the model's)"
             )
-        digest = hashlib.sha256(str((self.seed, prompt_P.tolist(), answer_A.tolist())).encode()).digest()
-        return log_likelihood(self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws)
+        digest = hashlib.sha256(
+            str((self.seed, prompt_P.tolist(), answer_A.tolist())).encode()
+        ).digest()
+        return log_likelihood(
+            self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws
+        )
 
     def text(self, tokens_G: torch.Tensor, most: int | None, stops: Sequence[str]) -> str:
         """The text of a response, LongTensor (G,), up to the first of the stops.
@@ -299,9 +335,15 @@ def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
     temperature = settings.get("temperature", usual)
     is_greedy = not temperature or sample is False
     for name, value in settings.items():
-        if name in ("temperature", "do_sample") or is_neutral(name, value) or (is_greedy and name in SAMPLING):
+        if (
+            name in ("temperature", "do_sample")
+            or is_neutral(name, value)
+            or (is_greedy and name in SAMPLING)
+        ):
             continue
-        raise ValueError(f"{what} has {name}={value!r}, and decoders here take temperature and do_sample")
+        raise ValueError(
+            f"{what} has {name}={value!r}, and decoders here take temperature and do_sample"
+        )
     if sample and not temperature:
         raise ValueError(f"{what}: do_sample needs a temperature above 0")
     return 0.0 if is_greedy else temperature
@@ -323,7 +365,10 @@ def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
     if isinstance(model, Backbone):
         given = {"device": device, **how}.items()
         if dropped := [name for name, value in given if value is not None and value is not False]:
-            raise ValueError(f"{', '.join(dropped)}: the model is loaded already; give its path, or load it with these")
+            raise ValueError(
+                f"{', '.join(dropped)}: the model is loaded already; give its path, or load it with"
+                " these"
+            )
         return model
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -56,7 +56,9 @@ class FullObserver(Observer, Protocol):
     def began(self, forwards: Callable[[], int]) -> None:
         """A response begins, maybe once more; `forwards` counts the calls of its models so far."""
 
-    def rejected(self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats) -> None:
+    def rejected(
+        self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats
+    ) -> None:
         """Drafts at positions of the response that were not accepted, as `Rejected` says."""
 
     def recorded(self, window: Window) -> None:
@@ -116,7 +118,8 @@ class Decoded:
     trace: Trace
 
 
-SIDE_FILE = ".costs.jsonl"  # of costs, in the place of .json, beside OpenCompass's predictions of a data set
+# of costs, in the place of .json, beside OpenCompass's predictions of a data set
+SIDE_FILE = ".costs.jsonl"
 NO_WINDOW = -1
 # What an event is, by number: a commit, a re-mask, a rejected draft, or one after it, which was not
 # judged. Records hold the numbers: new kinds go to the end.
@@ -141,7 +144,12 @@ class EventLog:
     def began(self, forwards: Callable[[], int]) -> None:
         """Forget all that was logged: a response begins."""
         self._forwards = forwards
-        self.kind, self.forward, self.step, self.window = list[int](), list[int](), list[int](), list[int]()
+        self.kind, self.forward, self.step, self.window = (
+            list[int](),
+            list[int](),
+            list[int](),
+            list[int](),
+        )
         self.position, self.token = list[int](), list[int]()
         self.prob, self.target_prob = list[float](), list[float]()
         self._windows = self._commits = self._now = 0
@@ -157,10 +165,14 @@ class EventLog:
     def remasked(self, positions: Ints, tokens: Ints) -> None:
         """Positions of the response that are corrupted again."""
         self._settle()
-        self._add([NUMBER["remasked"]] * len(positions), positions, tokens, [math.nan] * len(positions))
+        self._add(
+            [NUMBER["remasked"]] * len(positions), positions, tokens, [math.nan] * len(positions)
+        )
         self._settle()
 
-    def rejected(self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats) -> None:
+    def rejected(
+        self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats
+    ) -> None:
         """Drafts that were not accepted: the first was rejected, the rest not judged."""
         kinds = [NUMBER["rejected"], *[NUMBER["discarded"]] * (len(positions) - 1)]
         self._add(kinds, positions, tokens, draft_probs)
@@ -176,7 +188,16 @@ class EventLog:
     def columns(self) -> Iterator[tuple[str, list[int] | list[float]]]:
         """The columns by name, all but target_prob of one length."""
         self._settle()
-        for name in ("kind", "forward", "step", "window", "position", "token", "prob", "target_prob"):
+        for name in (
+            "kind",
+            "forward",
+            "step",
+            "window",
+            "position",
+            "token",
+            "prob",
+            "target_prob",
+        ):
             yield name, getattr(self, name)
 
     def _add(self, kinds: Ints, positions: Ints, tokens: Ints, probs: Floats) -> None:

@@ -1,6 +1,7 @@
 """The figures of a run: one column wide, readable in grey, the same bytes every time.
 
-Which methods are one series is read from the run's configuration, so that a new decoder has its series too.
+Which methods are one series is read from the run's configuration, so that a new decoder has its
+series too.
 """
 
 from __future__ import annotations
@@ -29,9 +30,25 @@ from tables.sheets.suites import ONLY_ABLATION
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#5a50f0", "#3a95cf", "#767676")
 WIDTH = 3.3  # inches: a column of a two-column page
 STYLE: dict[str, Any] = {
-    **{"font.size": 8, "legend.fontsize": 6.5, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7},
-    **{"axes.linewidth": 0.6, "lines.linewidth": 1.0, "lines.markersize": 4, "legend.frameon": False},
-    **{"pdf.fonttype": 42, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False},
+    **{
+        "font.size": 8,
+        "legend.fontsize": 6.5,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+    },
+    **{
+        "axes.linewidth": 0.6,
+        "lines.linewidth": 1.0,
+        "lines.markersize": 4,
+        "legend.frameon": False,
+    },
+    **{
+        "pdf.fonttype": 42,
+        "font.family": "DejaVu Sans",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    },
 }
 UNDATED: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
@@ -66,7 +83,9 @@ def new_figure(height: float, rows: int = 1, entries: Sequence[str] = ()) -> tup
 def legend_below(figure: Figure, axes: Axes) -> None:
     """A legend of what the axes has, under the figure, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=1.0)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=1.0
+    )
 
 
 def _columns(labels: Sequence[object]) -> int:
@@ -84,14 +103,19 @@ def looks() -> Iterator[dict[str, Any]]:
     for number in itertools.count():
         turn, position = divmod(number, len(MARKERS))
         fill = "none" if (turn + position) % 2 else "full"
-        yield {"marker": MARKERS[position], "fillstyle": fill, "color": PALETTE[number % len(PALETTE)]}
+        yield {
+            "marker": MARKERS[position],
+            "fillstyle": fill,
+            "color": PALETTE[number % len(PALETTE)],
+        }
 
 
 Looks = dict[str, dict[str, Any]]
 
 
 def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, Looks]:
-    """The looks of a run's series by title, and of its methods by name, the same in all its figures.
+    """The looks of a run's series by title, and of its methods by name, the same in all its
+    figures.
 
     The first method of a series looks as the series does. named: as `series_of` has it.
     """
@@ -100,7 +124,9 @@ def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, L
     others = [name for name in run.config.methods if name not in titles]
     endless = looks()
     by_title = dict(zip(series, endless, strict=False))
-    by_name = dict(zip(others, endless, strict=False)) | {name: by_title[title] for name, title in titles.items()}
+    by_name = dict(zip(others, endless, strict=False)) | {
+        name: by_title[title] for name, title in titles.items()
+    }
     return by_title, by_name
 
 
@@ -111,13 +137,19 @@ def plain_log(axis: Axis, subs: Sequence[int]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method
+EXPECTED_LINES = (
+    "--",
+    ":",
+    "-.",
+    (0, (5, 3, 1, 1, 1, 1)),
+)  # of expected acceptance under independence, one per method
 MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
 def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
-    """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a timed run."""
+    """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a
+    timed run."""
     need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
     need(not frame.empty, "; ".join(left_out))
@@ -128,9 +160,18 @@ def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> tuple[Fi
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
     for method, row in frame.groupby("method", sort=False):
-        ends = {"xerr": whiskers(row, "speedup"), "yerr": whiskers(row, "accuracy"), "elinewidth": 0.6}
+        ends = {
+            "xerr": whiskers(row, "speedup"),
+            "yerr": whiskers(row, "accuracy"),
+            "elinewidth": 0.6,
+        }
         axes.errorbar(
-            row["speedup"], row["accuracy"], linestyle="none", label=labels[str(method)], **ends, **look[str(method)]
+            row["speedup"],
+            row["accuracy"],
+            linestyle="none",
+            label=labels[str(method)],
+            **ends,
+            **look[str(method)],
         )
     # A tick at every doubling, and one between where these would be few.
     subs = (1, 1.5) if frame["speedup"].max() < 4 * frame["speedup"].min() else (1,)
@@ -139,24 +180,41 @@ def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> tuple[Fi
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.xaxis.set_minor_locator(NullLocator())
     several = run.items["suite"].nunique() > 1
-    axes.set(xlabel="wall-clock speedup over LLaDA", ylabel=f"accuracy{', mean over suites' * several} (%)")
+    axes.set(
+        xlabel="wall-clock speedup over LLaDA",
+        ylabel=f"accuracy{', mean over suites' * several} (%)",
+    )
     legend_below(figure, axes)
     return figure, left_out
 
 
 def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
-    """Acceptance by position in the window over all suites: above of tested drafts, below of all, with independence.
+    """Acceptance by position in the window over all suites: above of tested drafts, below of all,
+    with independence.
 
-    At most four methods are drawn, FeF-DLLM's first; those of an ablation alone only where there are no others. Raises
-    Skipped if no method has windows.
+    At most four methods are drawn, FeF-DLLM's first; those of an ablation alone only where there
+    are no others. Raises Skipped if no method has windows.
     """
-    windows, labels, fef = fef_windows(run, others=True), method_labels(run), prefix_conditioned(run.config)
+    windows, labels, fef = (
+        fef_windows(run, others=True),
+        method_labels(run),
+        prefix_conditioned(run.config),
+    )
     has_windows = set(windows["method"].unique())
-    ran = [method for method in (*fef, *(name for name in labels if name not in fef)) if method in has_windows]
+    ran = [
+        method
+        for method in (*fef, *(name for name in labels if name not in fef))
+        if method in has_windows
+    ]
     need(ran, "no method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
-    shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
-    figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
+    shown, left_out = (
+        asked[:MOST_CURVES],
+        [f"without {labels[method]}" for method in asked[MOST_CURVES:]],
+    )
+    figure, (above, below) = new_figure(
+        3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)]
+    )
     for method, line in zip(shown, EXPECTED_LINES, strict=False):
         look = looks_of(run, series)[1][method]
         positions = acceptance_by_position(windows[windows["method"] == method])
@@ -176,10 +234,11 @@ def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> tuple[
 
 
 def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
-    """Committed length and speedup against window size, means over the suites, of methods that differ in it alone.
+    """Committed length and speedup against window size, means over the suites, of methods that
+    differ in it alone.
 
-    Above, the committed length of the first such series and the theorem's; below, the speedups of all. Raises Skipped
-    with fewer than two window sizes, or if the run was not timed.
+    Above, the committed length of the first such series and the theorem's; below, the speedups of
+    all. Raises Skipped with fewer than two window sizes, or if the run was not timed.
     """
     need(timed(run), UNTIMED)
     expected = theory(run)
@@ -191,18 +250,31 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
     need(means, "it takes two methods that differ in the window size alone (--methods window-size)")
     first = next(iter(means.values()))
     named = {title: f"{title}, " if len(means) > 1 else "" for title in means}
-    figure, (above, below) = new_figure(3.6, rows=2, entries=[f"{each}forward passes" for each in named.values()] * 2)
+    figure, (above, below) = new_figure(
+        3.6, rows=2, entries=[f"{each}forward passes" for each in named.values()] * 2
+    )
     measured, expected_of_k, expected_of_b = PALETTE[:3]
     above.plot(first["committed_per_window"], "o-", color=measured, label="measured")
     hollow: dict[str, Any] = {"fillstyle": "none"}
-    above.plot(first["expected_committed"], "s--", color=expected_of_k, label="$E[C_k]$, windows of $k$", **hollow)
+    above.plot(
+        first["expected_committed"],
+        "s--",
+        color=expected_of_k,
+        label="$E[C_k]$, windows of $k$",
+        **hollow,
+    )
     actual = first["expected_committed_windows"]
     above.plot(actual, "^:", color=expected_of_b, label="$E[C_b]$, actual lengths", **hollow)
     above.set(ylabel="committed per window")
     above.legend()
     for (title, rows), look in zip(means.items(), looks(), strict=False):
         below.plot(rows["speedup"], linestyle="-", label=f"{named[title]}wall-clock", **look)
-        below.plot(rows["forward_speedup"], linestyle="-.", label=f"{named[title]}forward passes", **look | hollow)
+        below.plot(
+            rows["forward_speedup"],
+            linestyle="-.",
+            label=f"{named[title]}forward passes",
+            **look | hollow,
+        )
     speeds = pd.concat([rows[["forward_speedup", "speedup"]] for rows in means.values()]).to_numpy()
     below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
     ticks = sorted({size for rows in means.values() for size in rows.index})
@@ -214,9 +286,11 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
 
 
 def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
-    """Losses of training by name, raw in pale grey and smoothed over a fortieth of them, from loss.csv files.
+    """Losses of training by name, raw in pale grey and smoothed over a fortieth of them, from
+    loss.csv files.
 
-    Columns `step` and `loss`; later stages are drawn after earlier ones. Raises UserError if a file lacks them.
+    Columns `step` and `loss`; later stages are drawn after earlier ones. Raises UserError if a file
+    lacks them.
     """
     figure, axes = new_figure(2.4)
     losses = {name: _losses(path) for name, path in curves.items()}
@@ -240,7 +314,11 @@ def _losses(path: Path) -> pd.Series[float]:
     with explained(unlike, OSError, ValueError, KeyError):
         frame = pd.read_csv(path)
         steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
-        begins = np.diff(frame["stage"].to_numpy(dtype=float)) if "stage" in frame else np.diff(steps) <= 0
+        begins = (
+            np.diff(frame["stage"].to_numpy(dtype=float))
+            if "stage" in frame
+            else np.diff(steps) <= 0
+        )
     offsets = np.zeros(len(steps))
     for end in np.flatnonzero(begins):
         offsets[end + 1 :] += steps[end]
@@ -251,7 +329,9 @@ WHOLE = "whole"  # the anchor of a step that has one context
 ANCHOR = "anchor: unresolved positions per context pass"
 
 
-def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> tuple[Figure, list[str]]:
+def draw_option(
+    run: Run, option: str, default: Any = None, label: str = ""
+) -> tuple[Figure, list[str]]:
     """Accuracy and wall-clock speedup by an option, means over the suites; a line a decoder.
 
     Args:

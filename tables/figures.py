@@ -1,16 +1,15 @@
 """Draw the figures of a run from its records, as PDF and PNG.
 
-    python tables/figures.py results/runs/NAME
-    python tables/figures.py results/runs/NAME --out FOLDER --curves base=training/base/loss.csv fef=...
-    python tables/figures.py results/runs/NAME --against-option tau
-    python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
+    python tables/figures.py results/runs/NAME python tables/figures.py results/runs/NAME --out
+    FOLDER --curves base=training/base/loss.csv fef=... python tables/figures.py results/runs/NAME
+    --against-option tau python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
 
-Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window), `window-size`
-(committed length and speedup), of decoders at several settings `anchor`, `parallelism` (accuracy against tokens a
-forward pass) and `front` (accuracy against time), these two for each suite as well, and `curves` (losses of training).
-With --against-option NAME also `option-NAME`: accuracy and speedup against an option that decoders
-have several values of. A figure without its records is skipped with a line that says why. The same
-records give the same bytes.
+Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window),
+`window-size` (committed length and speedup), of decoders at several settings `anchor`,
+`parallelism` (accuracy against tokens a forward pass) and `front` (accuracy against time), these
+two for each suite as well, and `curves` (losses of training). With --against-option NAME also
+`option-NAME`: accuracy and speedup against an option that decoders have several values of. A figure
+without its records is skipped with a line that says why. The same records give the same bytes.
 """
 
 import sys
@@ -35,7 +34,11 @@ from tables import charts, fronts
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in charts.UNDATED]
-    with explained(f"cannot write figures to {stem.parent}", OSError, instead="choose another folder with --out"):
+    with explained(
+        f"cannot write figures to {stem.parent}",
+        OSError,
+        instead="choose another folder with --out",
+    ):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, metadata in zip(paths, charts.UNDATED.values(), strict=True):
             figure.savefig(path, dpi=300, metadata=metadata)
@@ -46,13 +49,19 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 class FigureOptions:
     """What is drawn, and where the figures go."""
 
-    run: Path | None = option("folder with run.json and items.jsonl", nargs="?", metavar="RUN_FOLDER")
+    run: Path | None = option(
+        "folder with run.json and items.jsonl", nargs="?", metavar="RUN_FOLDER"
+    )
     out: Path | None = option("where the files go (default: RUN_FOLDER/figures)", metavar="FOLDER")
     curves: tuple[str, ...] = option(
         "loss.csv files of training runs", (), positional=False, nargs="+", metavar="NAME=FILE"
     )
     series: tuple[str, ...] = option(
-        "methods that are one line of the front", (), positional=False, nargs="+", metavar="TITLE=PATTERN"
+        "methods that are one line of the front",
+        (),
+        positional=False,
+        nargs="+",
+        metavar="TITLE=PATTERN",
     )
     against_option: str = option("also a figure against this option", "", metavar="OPTION")
 
@@ -82,9 +91,14 @@ def main(line: list[str] | None = None) -> int:
             drawings[name] = partial(charts.draw_option, run, options.against_option)
         for suite in (suite for suite in suite_titles(run) if suite in ran):
             drawings |= {f"front-{suite}": partial(fronts.draw_front, run, suite, series)}
-            drawings |= {f"parallelism-{suite}": partial(fronts.draw_parallelism, run, suite, series)}
+            drawings |= {
+                f"parallelism-{suite}": partial(fronts.draw_parallelism, run, suite, series)
+            }
     if options.curves:
-        curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
+        curves = {
+            name: Path(file)
+            for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()
+        }
         drawings["curves"] = lambda: charts.draw_curves(curves)
     out = options.out or Path(options.run or "") / "figures"
     style: Any = {
@@ -99,7 +113,9 @@ def main(line: list[str] | None = None) -> int:
             except charts.Skipped as why:
                 print(f"{name}: skipped, {why}")
                 continue
-            print("\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out]))
+            print(
+                "\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out])
+            )
     if options.run is not None:  # a drawing has no room for what tables note
         numbers = product(run.config.methods, run.config.suites, ("accuracy_note",))
         print("".join(f"{note}\n" for note in notes_of(run, numbers)), end="")
@@ -109,7 +125,9 @@ def main(line: list[str] | None = None) -> int:
 def _pairs(rule: str, given: Sequence[str]) -> dict[str, str]:
     """What is given as NAME=VALUE, by name. Raises UserError, with the rule, for anything else."""
     named = [each.partition("=") for each in given]
-    wrong = [each for each, (name, _, value) in zip(given, named, strict=True) if not name or not value]
+    wrong = [
+        each for each, (name, _, value) in zip(given, named, strict=True) if not name or not value
+    ]
     if wrong or len({name for name, _, _ in named}) < len(named):
         raise UserError(f"{rule}, each name once, not {' '.join(wrong or given)}")
     return {name: value for name, _, value in named}

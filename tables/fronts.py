@@ -1,4 +1,5 @@
-"""Figures of accuracy against what it costs: seconds a response, or forward passes, decoders at several settings."""
+"""Figures of accuracy against what it costs: seconds a response, or forward passes, decoders at
+several settings."""
 
 from __future__ import annotations
 
@@ -22,18 +23,27 @@ from harness.methods.presets import TUNED
 from harness.records.store import Run
 from tables.charts import UNTIMED, legend_below, looks_of, need, new_figure, plain_log, whiskers
 
-PLACES = [(side, distance) for distance in (5, 11, 18, 27) for side in range(8)]  # around a point; in points
+PLACES = [
+    (side, distance) for distance in (5, 11, 18, 27) for side in range(8)
+]  # around a point; in points
 
 
-def name_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]], dots: Sequence[Any]) -> bool:
-    """Write each name next to its point, in the first place that covers no dot and no other name; whether all had one.
+def name_points(
+    figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]], dots: Sequence[Any]
+) -> bool:
+    """Write each name next to its point, in the first place that covers no dot and no other name;
+    whether all had one.
 
-    If one had none, nothing is written. points, dots: in the axes' data. A name that is not at its point has a line.
+    If one had none, nothing is written. points, dots: in the axes' data. A name that is not at its
+    point has a line.
     """
     figure.draw_without_rendering()  # the layout, which decides what covers what
     inside = axes.get_window_extent()
     size = figure.dpi / 72 * 5  # of a dot, in pixels
-    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in axes.transData.transform(list(dots))]
+    taken = [
+        Bbox.from_bounds(x - size / 2, y - size / 2, size, size)
+        for x, y in axes.transData.transform(list(dots))
+    ]
     written: list[Any] = []
     for name, point in points.items():
         for side, distance in PLACES:
@@ -46,11 +56,18 @@ def name_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, fl
                 ha="left" if x > 0.1 else "right" if x < -0.1 else "center",
                 va="bottom" if y > 0.1 else "top" if y < -0.1 else "center",
                 fontsize=6,
-                arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.4} if distance > PLACES[0][1] else None,
+                arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.4}
+                if distance > PLACES[0][1]
+                else None,
             )
             written.append(text)
             box = text.get_window_extent()
-            within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            within = (
+                inside.x0 <= box.x0
+                and box.x1 <= inside.x1
+                and inside.y0 <= box.y0
+                and box.y1 <= inside.y1
+            )
             if within and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 break
@@ -62,13 +79,16 @@ def name_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, fl
     return True
 
 
-def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
+def draw_front(
+    run: Run, suite: str | None = None, named: Mapping[str, str] | None = None
+) -> tuple[Figure, list[str]]:
     """Accuracy against mean seconds of a response, by series (`series_of`), and what was left out.
 
-    A line joins methods that differ in one option. suite: None for means over the suites. Whiskers are 95% intervals,
-    Wilson's on a suite; the band is LLaDA's, as tuned for accuracy if it was tuned. A method that only the timed part
-    of a run has, on fewer problems, is left out. Raises Skipped unless methods were tuned or a series but LLaDA's
-    has two that were scored, and if the run was not timed.
+    A line joins methods that differ in one option. suite: None for means over the suites. Whiskers
+    are 95% intervals, Wilson's on a suite; the band is LLaDA's, as tuned for accuracy if it was
+    tuned. A method that only the timed part of a run has, on fewer problems, is left out. Raises
+    Skipped unless methods were tuned or a series but LLaDA's has two that were scored, and if the
+    run was not timed.
     """
     need(timed(run), UNTIMED)
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
@@ -80,7 +100,10 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         problems = run.items.groupby("method").size()
         few = [name for name in accuracy.index if problems[name] < problems.max()]
         accuracy = accuracy.drop(index=few)
-        left_out += [f"without {run.config.methods[name].label}: its accuracy is of fewer problems" for name in few]
+        left_out += [
+            f"without {run.config.methods[name].label}: its accuracy is of fewer problems"
+            for name in few
+        ]
     lines = {
         title: list(seconds[[name for name in names if name in accuracy.index]].sort_values().index)
         for title, names in series_of(run, named or {}).items()
@@ -91,7 +114,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     need(tuned or several, "no decoder but LLaDA has two settings that were scored")
     figure, axes = new_figure(2.9)
     look, _ = looks_of(run, named)
-    for (name, series), dashes in zip(lines.items(), itertools.cycle(("-", "--", ":")), strict=False):
+    for (name, series), dashes in zip(
+        lines.items(), itertools.cycle(("-", "--", ":")), strict=False
+    ):
         rows = accuracy.loc[series]
         axes.errorbar(
             1e3 * seconds[series],
@@ -99,7 +124,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
             yerr=whiskers(rows, "accuracy"),
             elinewidth=0.4,
             linewidth=0.7,
-            linestyle=dashes if TUNED not in series[0] and differ_in_one_option(run, series) else "none",
+            linestyle=dashes
+            if TUNED not in series[0] and differ_in_one_option(run, series)
+            else "none",
             label=name,
             **look[name],
         )
@@ -109,13 +136,26 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         ends = accuracy.loc[llada, ["accuracy_low", "accuracy_high"]]
         axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
     front = front_of(seconds[accuracy.index], accuracy["accuracy"])
-    axes.step(1e3 * seconds[front], accuracy["accuracy"][front], where="post", color="0.8", linewidth=2, zorder=0)
+    axes.step(
+        1e3 * seconds[front],
+        accuracy["accuracy"][front],
+        where="post",
+        color="0.8",
+        linewidth=2,
+        zorder=0,
+    )
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
     best = {name: accuracy.loc[series, "accuracy"].idxmax() for name, series in lines.items()}
-    points = {name: (1e3 * seconds[method], accuracy["accuracy"][method]) for name, method in best.items()}
-    dots = [(1e3 * seconds[method], accuracy["accuracy"][method]) for series in lines.values() for method in series]
+    points = {
+        name: (1e3 * seconds[method], accuracy["accuracy"][method]) for name, method in best.items()
+    }
+    dots = [
+        (1e3 * seconds[method], accuracy["accuracy"][method])
+        for series in lines.values()
+        for method in series
+    ]
     if not name_points(figure, axes, points, dots):
         figure.set_size_inches(*new_figure(2.3, entries=list(lines))[0].get_size_inches())
         legend_below(figure, axes)
@@ -127,8 +167,8 @@ def draw_parallelism(
 ) -> tuple[Figure, list[str]]:
     """Accuracy against content tokens per forward pass of decoders at several settings.
 
-    suite: None for means over the suites. The legend has the area under each curve as `curves` defines it. Raises
-    Skipped where no decoder has two settings that were scored with LLaDA.
+    suite: None for means over the suites. The legend has the area under each curve as `curves`
+    defines it. Raises Skipped where no decoder has two settings that were scored with LLaDA.
     """
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
     run = run if suite is None else _only(run, suite)
@@ -143,7 +183,11 @@ def draw_parallelism(
     figure, axes = new_figure(2.3, entries=list(names.values()))
     look, _ = looks_of(run, named)
     for title, own in whole.items():
-        points = sorted(zip(*(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True))
+        points = sorted(
+            zip(
+                *(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True
+            )
+        )
         axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look[str(title)])
     axes.set(xlabel="content tokens a forward pass", ylabel=label)
     legend_below(figure, axes)
@@ -151,7 +195,8 @@ def draw_parallelism(
 
 
 def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:
-    """The methods than which none is both as fast and more accurate, or faster and as accurate, fastest first."""
+    """The methods than which none is both as fast and more accurate, or faster and as accurate,
+    fastest first."""
     best, front = float("-inf"), []
     for method in sorted(seconds.index, key=lambda each: (seconds[each], -accuracy[each])):
         if accuracy[method] > best:

@@ -27,7 +27,9 @@ WIDE = 8  # more columns than this are scaled to the width of the page
 
 def escape_latex(text: str) -> str:
     """The text with LaTeX's special characters as commands that print them."""
-    escaped = "".join(LATEX_SPECIAL.get(character, character) for character in re.sub(r"\s", " ", text))
+    escaped = "".join(
+        LATEX_SPECIAL.get(character, character) for character in re.sub(r"\s", " ", text)
+    )
     return escaped.replace("--", "-{}-")  # two hyphens would print as a dash
 
 
@@ -39,7 +41,10 @@ def escape_markdown(text: str) -> str:
 def latex(table: Table) -> str:
     """The table as a `table*` of its own; needs booktabs, multirow and graphicx."""
     headings = [str(heading) for heading in table.cells.columns.get_level_values(1)]
-    groups = [(str(group), len(list(same))) for group, same in groupby(table.cells.columns.get_level_values(0))]
+    groups = [
+        (str(group), len(list(same)))
+        for group, same in groupby(table.cells.columns.get_level_values(0))
+    ]
     first = [r"\multirow{2}{*}{Methods}"]
     rules, column = [], 2
     for group, count in groups:
@@ -49,7 +54,9 @@ def latex(table: Table) -> str:
         column += count
     rows = [
         " & ".join(_latex_row(str(label), cells, small=number in table.minor))
-        for number, (label, cells) in enumerate(zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True))
+        for number, (label, cells) in enumerate(
+            zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
+        )
     ]
     tabular = [
         rf"\begin{{tabular}}{{@{{}}l {' '.join('c' * count for _, count in groups)}@{{}}}}",
@@ -78,7 +85,11 @@ def latex(table: Table) -> str:
             rf"\caption{{{caption}}}",
             rf"\label{{tab:{table.name}}}",
             *tabular,
-            *([r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)] if notes else []),
+            *(
+                [r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)]
+                if notes
+                else []
+            ),
             r"\end{table*}",
             "",
         ]
@@ -86,7 +97,8 @@ def latex(table: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Caption, table, notes and other sentences; cells are padded, so that it reads as a table unrendered too."""
+    """Caption, table, notes and other sentences; cells are padded, so that it reads as a table
+    unrendered too."""
     columns = table.cells.columns.to_flat_index().to_list()
     header = ["Method", *(escape_markdown(" ".join(column).strip()) for column in columns)]
     rows = [
@@ -149,15 +161,25 @@ TABLES\end{document}
 def write_pdf(tables: Sequence[str], folder: Path) -> Path:
     """Compile tables, as `latex` writes them, into `folder`/tables.pdf; nothing else is left there.
 
-    Raises UserError with LaTeX's first complaint if it does not compile, or if the file cannot be written.
+    Raises UserError with LaTeX's first complaint if it does not compile, or if the file cannot be
+    written.
     """
     with tempfile.TemporaryDirectory() as scratch:
         build = Path(scratch)
-        # One run suffices: there are no references. \clearpage: LaTeX queues few floats, and none may be lost.
+        # One run suffices: there are no references. \clearpage: LaTeX queues few floats, and none
+        # may be lost.
         text = DOCUMENT.replace("TABLES", "\\clearpage\n".join(tables))
         (build / "tables.tex").write_text(text, encoding="utf-8")
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "tables.tex"]
-        done = subprocess.run(command, cwd=build, capture_output=True, text=True, errors="replace", check=False)
+        command = [
+            "pdflatex",
+            "-interaction=nonstopmode",
+            "-halt-on-error",
+            "-no-shell-escape",
+            "tables.tex",
+        ]
+        done = subprocess.run(
+            command, cwd=build, capture_output=True, text=True, errors="replace", check=False
+        )
         if done.returncode != 0:
             complaints = [line for line in done.stdout.splitlines() if line.startswith("!")]
             complaint = (complaints or ["no reason given"])[0]

@@ -7,17 +7,17 @@
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
 
-Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`, `speculation`, `draft` and
-`window-size` (accuracy and speedups by suite), those that the run has rows for; `windows` (speculative windows) and
-`theory` (what the paper's theorem expects of them); with `--paper` `paper` (the paper's numbers and the measured ones);
-with `--measures` `measures`, `tokens` and, of decoders at several settings, `curves` (docs/measuring.md); with
-`--against METHOD` `against` (every other method compared with it). `--intervals` adds intervals and p-values to the
-first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records give the same bytes.
-The tables of a single run are printed as well, as wide as
-the terminal is.
+Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`,
+`speculation`, `draft` and `window-size` (accuracy and speedups by suite), those that the run has
+rows for; `windows` (speculative windows) and `theory` (what the paper's theorem expects of them);
+with `--paper` `paper` (the paper's numbers and the measured ones); with `--measures` `measures`,
+`tokens` and, of decoders at several settings, `curves` (docs/measuring.md); with `--against METHOD`
+`against` (every other method compared with it). `--intervals` adds intervals and p-values to the
+first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records
+give the same bytes. The tables of a single run are printed as well, as wide as the terminal is.
 
-A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
-`speed` has that run's (harness/measures/seconds.py).
+A run made with --untimed has no Speed and nothing per second; one with a timed run of the same
+methods in its folder `speed` has that run's (harness/measures/seconds.py).
 """
 
 import shutil
@@ -46,7 +46,8 @@ from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ablations
 
-# What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
+# What makes each table of a run; it yields nothing where records are missing. A new table is one
+# file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
 WIDEST = 10_000  # columns of a terminal
@@ -96,8 +97,11 @@ def as_files(sheets: Sequence[Sheet]) -> dict[str, str]:
 
 
 def write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder; tables of other names stay. Raises UserError where that fails."""
-    with explained(f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"):
+    """Write the files into a folder; tables of other names stay. Raises UserError where that
+    fails."""
+    with explained(
+        f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             write_atomically(folder / name, text)
@@ -112,21 +116,32 @@ class RenderOptions:
     paper: bool = option("also the paper's numbers beside the measured ones", False)
     intervals: bool = option("95%% intervals and p-values under each row", False)
     measures: bool = option("also tokens per forward, per second, and AUP", False)
-    published: bool = option("a column of the accuracies that methods were published with, where any is known", False)
+    published: bool = option(
+        "a column of the accuracies that methods were published with, where any is known", False
+    )
     against: str = option("also every method beside this one, with intervals", "", metavar="METHOD")
     pdf: bool = option("also tables.pdf, all LaTeX tables, with pdflatex", False)
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line; 0 when the tables are written."""
-    options = parsed(RenderOptions, line, "Render the tables of one run or of several from their records.")
+    options = parsed(
+        RenderOptions, line, "Render the tables of one run or of several from their records."
+    )
     if options.out and len(options.runs) > 1:
         raise UserError(
-            f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a folder tables"
+            f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a"
+            " folder tables"
         )
     for folder in options.runs:
         out = options.out or folder / "tables"
-        wanted = (options.paper, options.intervals, options.against, options.measures, options.published)
+        wanted = (
+            options.paper,
+            options.intervals,
+            options.against,
+            options.measures,
+            options.published,
+        )
         run = read_measured(folder)
         sheets = sheets_of(run, *wanted)
         files = as_files(sheets)
@@ -135,16 +150,21 @@ def main(line: list[str] | None = None) -> int:
             show(_asked(sheets, options), out, [*empty(run), *timing(run)])
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
-            print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
+            print(
+                "no paper.md: the paper's tables have none of this run's methods (by label) on its"
+                " suites"
+            )
         if options.pdf and shutil.which("pdflatex"):
-            print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
+            pages = [text for name, text in files.items() if name.endswith(".tex")]
+            print(f"compiled: {write_pdf(pages, out)}")
         elif options.pdf:
             print("no tables.pdf: pdflatex is missing; apt-get install texlive-latex-extra")
     return 0
 
 
 def _asked(sheets: Sequence[Sheet], options: RenderOptions) -> list[Sheet]:
-    """The sheets that the terminal shows: accuracy and speed by suite, and those that an option names."""
+    """The sheets that the terminal shows: accuracy and speed by suite, and those that an option
+    names."""
     wanted = {
         "against": bool(options.against),
         "paper": options.paper,
@@ -158,7 +178,8 @@ def _asked(sheets: Sequence[Sheet], options: RenderOptions) -> list[Sheet]:
 
 
 def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
-    """Print tables: whole where the terminal is wide enough, else their means, or their last group of columns.
+    """Print tables: whole where the terminal is wide enough, else their means, or their last group
+    of columns.
 
     Args:
         sheets: of the tables.
@@ -169,7 +190,10 @@ def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
     for table in (sheet.table for sheet in sheets):
         part = table
         whole = _grid(part)
-        if console.measure(whole, options=console.options.update(width=WIDEST)).maximum > console.width:
+        if (
+            console.measure(whole, options=console.options.update(width=WIDEST)).maximum
+            > console.width
+        ):
             groups = [group for group in table.cells.columns.get_level_values(0) if group]
             part = of_group(table, MEAN_TITLE if MEAN_TITLE in groups else groups[-1])
             whole = _grid(part)
@@ -187,7 +211,9 @@ def _grid(table: Table) -> Grid:
     grid.add_column("\nMethod", overflow="fold")
     columns: list[Any] = table.cells.columns.to_flat_index().to_list()
     for group, heading in columns:
-        grid.add_column(f"{group}\n{heading}", justify="right" if group else "left", overflow="fold")
+        grid.add_column(
+            f"{group}\n{heading}", justify="right" if group else "left", overflow="fold"
+        )
     for label, row in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True):
         cells = [Text(cell.text, STYLES.get(cell.emphasis, "")) + _mark(cell) for cell in row]
         grid.add_row(Text(str(label)), *cells)

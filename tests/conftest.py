@@ -20,10 +20,14 @@ from registered import forgotten
 from model_wrappers import Backbone, load_backbone
 
 torch.set_num_threads(1)
-# Examples of a property: few in every change, ten times as many at night (--hypothesis-profile=nightly).
+# Examples of a property: few in every change, ten times as many at night
+# (--hypothesis-profile=nightly).
 for profile, examples in (("quick", 50), ("nightly", 500)):
     settings.register_profile(
-        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        profile,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
 settings.load_profile("quick")
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
@@ -62,9 +66,15 @@ def official_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def official_with_tokenizer(nano: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random checkpoint in the official format, with nano's tokenizer."""
-    sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 4096}
+    sizes = {
+        "vocab_size": nano.vocab_size,
+        "embedding_size": nano.vocab_size,
+        "max_sequence_length": 4096,
+    }
     ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
-    return add_nanos_tokenizer(official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids))
+    return add_nanos_tokenizer(
+        official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids)
+    )
 
 
 @pytest.fixture

@@ -1,1 +1,2 @@
-"""The audit: the distribution that each decoder samples from, against the one it should sample from."""
+"""The audit: the distribution that each decoder samples from, against the one it should sample
+from."""

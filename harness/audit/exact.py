@@ -1,8 +1,10 @@
-"""The law section of the audit: what every decoder's output law is, where the joint law to be sampled is known.
+"""The law section of the audit: what every decoder's output law is, where the joint law to be
+sampled is known.
 
-The backbone is a table of the joint (`oracle.py`), so a distance to it is caused by the decoder: it commits several
-tokens at once from their marginals (factorization error), or the drawn tokens decide what is committed (selection
-bias). Decoders run as shipped, through `decode`, at temperature 1.
+The backbone is a table of the joint (`oracle.py`), so a distance to it is caused by the decoder: it
+commits several tokens at once from their marginals (factorization error), or the drawn tokens
+decide what is committed (selection bias). Decoders run as shipped, through `decode`, at temperature
+1.
 """
 
 import json
@@ -66,7 +68,8 @@ class Measured:
     samples: int = 0
 
     def bound(self, level: float = LEVEL) -> float:
-        """How far in total variation the true law may be from this one, except with probability `level`."""
+        """How far in total variation the true law may be from this one, except with probability
+        `level`."""
         return sampling_bound(self.outcomes, self.samples, level) if self.samples else 0.0
 
 
@@ -74,8 +77,9 @@ class Measured:
 class Case:
     """A decoder with its options, and what its law must be.
 
-    must: "equal" the joint, "differ" from it, differ clearly because it was "broken" on purpose, or "" for no claim.
-    reference: the cases of one reference must all have the law of its first. quota: tokens per step of a random order.
+    must: "equal" the joint, "differ" from it, differ clearly because it was "broken" on purpose, or
+    "" for no claim. reference: the cases of one reference must all have the law of its first.
+    quota: tokens per step of a random order.
     """
 
     decoder: str
@@ -89,7 +93,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """A case, its law, the total variation to the joint, and KL(joint || law), NaN for a sampled law."""
+    """A case, its law, the total variation to the joint, and KL(joint || law), NaN for a sampled
+    law."""
 
     case: Case
     measured: Measured
@@ -100,11 +105,18 @@ class Result:
     @property
     def to_reference(self) -> float | None:
         """Total variation to the law of the reference."""
-        return None if self.reference is None else total_variation(self.measured.law, self.reference.law)
+        return (
+            None
+            if self.reference is None
+            else total_variation(self.measured.law, self.reference.law)
+        )
 
 
-def measure(run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota: int | None = None) -> Measured:
-    """The law of run(sampler): exact where the estimated number of branches is within the budget, else sampled."""
+def measure(
+    run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota: int | None = None
+) -> Measured:
+    """The law of run(sampler): exact where the estimated number of branches is within the budget,
+    else sampled."""
     law: defaultdict[tuple[int, ...], float] = defaultdict(float)
     forwards, count = 0.0, 0
     exact = oracle.count_branches(run, PROBES, budget.seed, quota) <= budget.branches
@@ -123,10 +135,14 @@ def broken_residual() -> AbstractContextManager[object]:
 
 
 def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Case]:
-    """Every decoder that is defined at temperature 1. `schedule` receives DDOSP's schedule for this table."""
+    """Every decoder that is defined at temperature 1. `schedule` receives DDOSP's schedule for this
+    table."""
     length = table.dim()
     listed = []
-    for label, remasking in (("LLaDA, random order", "random"), ("LLaDA, low confidence", "low_confidence")):
+    for label, remasking in (
+        ("LLaDA, random order", "random"),
+        ("LLaDA, low confidence", "low_confidence"),
+    ):
         for quota in sorted({1, 2, length}):
             if length % quota == 0:
                 must = "differ" if quota > 1 else "equal" if remasking == "random" else ""
@@ -149,7 +165,9 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
     listed += [
         Case(method, "defaults", method)
         for method, decoder in METHODS.items()
-        if method not in known and not decoder.greedy_only and not decoder.needs_extend  # a table has no attention
+        if method not in known
+        and not decoder.greedy_only
+        and not decoder.needs_extend  # a table has no attention
     ]
     windows = sorted({min(window, length) for window in (1, 2, 4)})
     variants: list[tuple[str, dict[str, Any]]] = [("no speculation", {"speculative": False})]
@@ -157,28 +175,54 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
     variants.append(("window 2, other draft", {"window": 2, "draft": unlike}))
     for steps in DIFFUSION_STEPS:
         label, must = f"FeF, {steps} step{'s' * (steps > 1)}", "equal" if steps == 1 else ""
-        listed += [Case(label, shown, "fef", {"steps": steps} | more, must, label) for shown, more in variants]
+        listed += [
+            Case(label, shown, "fef", {"steps": steps} | more, must, label)
+            for shown, more in variants
+        ]
     broken = {"steps": 1, "window": 2, "draft": unlike}
-    return [*listed, Case("FeF, broken residual", "self-check, 1 step, window 2, other draft", "fef", broken, "broken")]
+    return [
+        *listed,
+        Case(
+            "FeF, broken residual",
+            "self-check, 1 step, window 2, other draft",
+            "fef",
+            broken,
+            "broken",
+        ),
+    ]
 
 
 def audit_law(
-    tokens: int, positions: int, budget: Budget, folder: Path, progress: Callable[[list[Case]], Any] = iter
+    tokens: int,
+    positions: int,
+    budget: Budget,
+    folder: Path,
+    progress: Callable[[list[Case]], Any] = iter,
 ) -> list[Result]:
-    """The law of every case on a random table (budget.seed) of `tokens`^`positions`, given nothing but masks.
+    """The law of every case on a random table (budget.seed) of `tokens`^`positions`, given nothing
+    but masks.
 
     folder: where DDOSP's schedule is written. progress: wraps the list of cases.
     """
     table = oracle.random_table(tokens, positions, budget.seed)
     joint, outcomes = oracle.table_law(table), table.numel()
-    backbone, unlike = TableBackbone(table), TableBackbone(oracle.random_table(tokens, positions, budget.seed + 1))
+    backbone, unlike = (
+        TableBackbone(table),
+        TableBackbone(oracle.random_table(tokens, positions, budget.seed + 1)),
+    )
     references: dict[str, Measured] = {}
     results = []
     for case in progress(cases(table, unlike, folder / "schedule.json")):
 
         def run(sampler: Sampler, case: Case = case) -> Decoded:
             return decode(
-                backbone, PROMPT, case.method, gen_length=positions, temperature=1.0, sampler=sampler, **case.options
+                backbone,
+                PROMPT,
+                case.method,
+                gen_length=positions,
+                temperature=1.0,
+                sampler=sampler,
+                **case.options,
             )
 
         with broken_residual() if case.must == "broken" else nullcontext():
@@ -186,7 +230,11 @@ def audit_law(
         reference = references.setdefault(case.reference, measured) if case.reference else None
         divergence = math.nan if measured.samples else oracle.kl(joint, measured.law)
         distance = total_variation(measured.law, joint)
-        results.append(Result(case, measured, distance, divergence, None if reference is measured else reference))
+        results.append(
+            Result(
+                case, measured, distance, divergence, None if reference is measured else reference
+            )
+        )
     return results
 
 
@@ -202,40 +250,55 @@ def law_table(results: list[Result]) -> pd.DataFrame:
             "TV": result.distance,
             "95% bound": result.measured.bound() or math.nan,
             "KL": result.divergence,
-            "TV to no speculation": math.nan if result.to_reference is None else result.to_reference,
+            "TV to no speculation": (
+                math.nan if result.to_reference is None else result.to_reference
+            ),
         }
         for result in results
     )
 
 
 def law_failures(results: list[Result]) -> list[str]:
-    """The failed checks, one line each; a sampled law fails only beyond a bound that holds for all of them."""
+    """The failed checks, one line each; a sampled law fails only beyond a bound that holds for all
+    of them."""
     failures = []
     level = LEVEL / len(results)
     for result in results:
         name, bound = f"{result.case.decoder} ({result.case.shown})", result.measured.bound(level)
         if result.case.must == "equal" and result.distance > EXACT + bound:
-            failures.append(f"{name} is not exact: total variation {result.distance:.3g} to the joint")
+            failures.append(
+                f"{name} is not exact: total variation {result.distance:.3g} to the joint"
+            )
         if result.case.must == "differ" and result.distance <= EXACT and not bound:
-            failures.append(f"{name} looks exact: total variation {result.distance:.3g} to the joint")
+            failures.append(
+                f"{name} looks exact: total variation {result.distance:.3g} to the joint"
+            )
         if result.case.must == "broken" and result.distance <= SEEN + bound:
             hint = "; raise --samples" if bound else ""
-            failures.append(f"{name} is not caught: total variation {result.distance:.3g} to the joint{hint}")
+            failures.append(
+                f"{name} is not caught: total variation {result.distance:.3g} to the joint{hint}"
+            )
         if result.reference is not None and result.to_reference is not None:
             away, bound = result.to_reference, bound + result.reference.bound(level)
             if away > EXACT + bound:
-                failures.append(f"{name} has another law than without speculation: total variation {away:.3g}")
+                failures.append(
+                    f"{name} has another law than without speculation: total variation {away:.3g}"
+                )
     return failures
 
 
 def draw_laws(results: list[Result], folder: Path) -> None:
-    """error.png and .pdf: total variation against expected forward passes, a marker per decoder, bars where sampled."""
+    """error.png and .pdf: total variation against expected forward passes, a marker per decoder,
+    bars where sampled."""
     figure = Figure(figsize=(6.5, 3.8))
     axes = figure.subplots()
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     for number, decoder in enumerate(dict.fromkeys(result.case.decoder for result in results)):
         shown = [result for result in results if result.case.decoder == decoder]
-        distances, bounds = [each.distance for each in shown], [each.measured.bound() for each in shown]
+        distances, bounds = (
+            [each.distance for each in shown],
+            [each.measured.bound() for each in shown],
+        )
         axes.errorbar(
             [result.measured.forwards for result in shown],
             distances,

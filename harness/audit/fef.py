@@ -1,9 +1,10 @@
 """The lemma and chains sections of the audit: what FeF-DLLM samples from, in numbers.
 
-lemma: Lemma 1, and the decoder on its posterior, under the uniform kernel, which does not show what is clean.
-Everything is summed over the whole joint p(x_0, x_t); nothing of the proof is used. chains: two-stream verification has
-one law for every window, draft and saving, in blocks too. The backbone is a small random LLaDA, all branches walked.
-The distance to the law of full verification, the paper's, is what a stale context costs.
+lemma: Lemma 1, and the decoder on its posterior, under the uniform kernel, which does not show what
+is clean. Everything is summed over the whole joint p(x_0, x_t); nothing of the proof is used.
+chains: two-stream verification has one law for every window, draft and saving, in blocks too. The
+backbone is a small random LLaDA, all branches walked. The distance to the law of full verification,
+the paper's, is what a stale context costs.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,23 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.audit.exact import EXACT, LEVEL, PROMPT, SEEN, Budget, Measured, broken_residual, measure
-from harness.audit.oracle import PrefixOracle, posterior_table, random_table, table_law, total_variation
+from harness.audit.exact import (
+    EXACT,
+    LEVEL,
+    PROMPT,
+    SEEN,
+    Budget,
+    Measured,
+    broken_residual,
+    measure,
+)
+from harness.audit.oracle import (
+    PrefixOracle,
+    posterior_table,
+    random_table,
+    table_law,
+    total_variation,
+)
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
@@ -44,8 +60,8 @@ def joint_of(table: torch.Tensor, kernel: Kernel, t: float) -> torch.Tensor:
 def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, float]:
     """The largest errors of Lemma 1's two identities, over all positions, x_t, prefixes and tokens.
 
-    First p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}), then the same against the normalised
-    p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
+    First p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}), then the same against the
+    normalised p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
     """
     joint, length = joint_of(table, kernel, t), table.dim()
     errors = [0.0, 0.0]
@@ -71,10 +87,12 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
 def posterior_distance(
     table: torch.Tensor, t: float, window: int, draft: PrefixOracle | None, budget: Budget
 ) -> tuple[float, float]:
-    """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t); and its bound.
+    """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t);
+    and its bound.
 
-    The target is the exact position-conditioned oracle, and the draft too where it is None. The decoder is called on
-    x_t directly, because `decode` takes every token that is not the mask for given.
+    The target is the exact position-conditioned oracle, and the draft too where it is None. The
+    decoder is called on x_t directly, because `decode` takes every token that is not the mask for
+    given.
     """
     kernel, sampler = Uniform(table.shape[0]), Sampler(budget.seed)
     flat = int(sampler.tokens(table.reshape(1, -1)))
@@ -95,15 +113,23 @@ def posterior_distance(
 
 
 def audit_lemma(
-    tokens: int, positions: int, budget: Budget, progress: Callable[[list[tuple[int, float]]], Any] = iter
+    tokens: int,
+    positions: int,
+    budget: Budget,
+    progress: Callable[[list[tuple[int, float]]], Any] = iter,
 ) -> pd.DataFrame:
-    """Both identities and FeF's law, on random tables of `tokens`^`positions` (seeds from budget.seed on)."""
+    """Both identities and FeF's law, on random tables of `tokens`^`positions` (seeds from
+    budget.seed on)."""
     kernel = Uniform(tokens)
     grid = [(budget.seed + number, t) for number in range(TABLES) for t in TIMES]
-    pairs = [lemma_errors(random_table(tokens, positions, seed), kernel, t) for seed, t in progress(grid)]
+    pairs = [
+        lemma_errors(random_table(tokens, positions, seed), kernel, t) for seed, t in progress(grid)
+    ]
     distances = []
     for t in TIMES:
-        table, other = (random_table(tokens, positions, budget.seed + number) for number in (0, TABLES))
+        table, other = (
+            random_table(tokens, positions, budget.seed + number) for number in (0, TABLES)
+        )
         distances.append(posterior_distance(table, t, positions, None, budget))
         distances.append(posterior_distance(table, t, 2, PrefixOracle(other, kernel, t), budget))
     worst, bound = max(distances, key=lambda each: each[0] - each[1])
@@ -115,7 +141,11 @@ def audit_lemma(
                 "law of FeF, 1 step, given x_t = p(x_0 | x_t) (total variation)",
             ],
             "cases": [len(pairs), len(pairs), len(distances)],
-            "largest error": [max(first for first, _ in pairs), max(second for _, second in pairs), worst],
+            "largest error": [
+                max(first for first, _ in pairs),
+                max(second for _, second in pairs),
+                worst,
+            ],
             "bound": [0.0, 0.0, bound],
         }
     )
@@ -124,7 +154,10 @@ def audit_lemma(
 def lemma_failures(table: pd.DataFrame) -> list[str]:
     """The claims that do not hold, one line each."""
     wrong = table[table["largest error"] > EXACT + table["bound"]]
-    return [f"{claim}: error {error:.3g}" for claim, error in zip(wrong["claim"], wrong["largest error"], strict=True)]
+    return [
+        f"{claim}: error {error:.3g}"
+        for claim, error in zip(wrong["claim"], wrong["largest error"], strict=True)
+    ]
 
 
 POSITIONS = 3
@@ -144,10 +177,14 @@ TV between laws at temperature 1, all branches walked. Every way to decode a cha
 position at a time; the self-check must not. To full verification it is the distance of the chain, not an error."""
 
 
-def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3, blocks: Blocks | None = None) -> Backbone:
-    """A random LLaDA of two layers of width 32, in float64: weights of deviation `std`, inputs of at most `length`.
+def random_llada(
+    tokens: int, seed: int, length: int = 16, std: float = 0.3, blocks: Blocks | None = None
+) -> Backbone:
+    """A random LLaDA of two layers of width 32, in float64: weights of deviation `std`, inputs of
+    at most `length`.
 
-    tokens: real tokens; the mask comes after them and the last of them is EOS. blocks: what it attends in.
+    tokens: real tokens; the mask comes after them and the last of them is EOS. blocks: what it
+    attends in.
     """
     config = LLaDAConfig(
         vocab_size=tokens + 1,
@@ -169,8 +206,11 @@ def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3, blo
     return Backbone(family, model, None, f"random-{seed}")
 
 
-def audit_chains(tokens: int, seed: int, progress: Callable[[list[str]], Any] = iter) -> pd.DataFrame:
-    """A row per chain and way to decode it: branches, forwards, TV to no speculation and to full verification."""
+def audit_chains(
+    tokens: int, seed: int, progress: Callable[[list[str]], Any] = iter
+) -> pd.DataFrame:
+    """A row per chain and way to decode it: branches, forwards, TV to no speculation and to full
+    verification."""
     rows = []
     for chain in progress(list(CHAINS)):
         options = {"verify": "two-stream", **CHAINS[chain]}
@@ -188,7 +228,14 @@ def audit_chains(tokens: int, seed: int, progress: Callable[[list[str]], Any] = 
         def law(model: Backbone = backbone, **how: Any) -> Measured:
             def run(sampler: Sampler) -> Decoded:
                 return decode(
-                    model, PROMPT, "fef", gen_length=POSITIONS, temperature=1.0, sampler=sampler, steps=1, **how
+                    model,
+                    PROMPT,
+                    "fef",
+                    gen_length=POSITIONS,
+                    temperature=1.0,
+                    sampler=sampler,
+                    steps=1,
+                    **how,
                 )
 
             return measure(run, tokens**POSITIONS, Budget(branches=10**6, seed=seed))
@@ -218,5 +265,7 @@ def chains_failures(table: pd.DataFrame) -> list[str]:
         if row["decoded with"] == SELF_CHECK and apart <= SEEN:
             failures.append(f"{name} is not caught: total variation {apart:.3g} to no speculation")
         if row["decoded with"] != SELF_CHECK and apart > EXACT:
-            failures.append(f"{name} has another law than without speculation: total variation {apart:.3g}")
+            failures.append(
+                f"{name} has another law than without speculation: total variation {apart:.3g}"
+            )
     return failures

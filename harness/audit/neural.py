@@ -1,11 +1,13 @@
-"""The neural and streams sections of the audit: what a model's targets are, along prompts and responses.
+"""The neural and streams sections of the audit: what a model's targets are, along prompts and
+responses.
 
-neural: how far the next w tokens, drawn at once, are from the chain law. q is the product of their marginals given a
-fully masked response, p the law of one token after the other, from which FeF-DLLM samples at one diffusion step;
-temperature 1, the mask excluded. Their total variation is E_p (1 - q / p)_+, estimated from chain samples. streams: how
-far the target of two-stream verification is from the paper's, along a reference response: the paper's is taken from the
-sequence with the tokens before filled in, the other from a context that is computed anew every `anchor` positions, or
-in doubt, and the clean tokens since.
+neural: how far the next w tokens, drawn at once, are from the chain law. q is the product of their
+marginals given a fully masked response, p the law of one token after the other, from which FeF-DLLM
+samples at one diffusion step; temperature 1, the mask excluded. Their total variation is E_p (1 - q
+/ p)_+, estimated from chain samples. streams: how far the target of two-stream verification is from
+the paper's, along a reference response: the paper's is taken from the sequence with the tokens
+before filled in, the other from a context that is computed anew every `anchor` positions, or in
+doubt, and the clean tokens since.
 """
 
 import json
@@ -49,17 +51,23 @@ class Prompts:
     gen_length: int
 
 
-def prompts_of(backbone: Backbone, file: Path | None, count: int, gen_length: int | None) -> list[Prompts]:
-    """The prompts of a file, else `count` generated dev problems of each of NANO_SUITES, as user turns.
+def prompts_of(
+    backbone: Backbone, file: Path | None, count: int, gen_length: int | None
+) -> list[Prompts]:
+    """The prompts of a file, else `count` generated dev problems of each of NANO_SUITES, as user
+    turns.
 
-    file: JSON lines of {"prompt": text}. gen_length: of the masked response (None: the suite's, GEN_LENGTH for a file).
-    Raises UserError, naming the line, for a file that cannot be used.
+    file: JSON lines of {"prompt": text}. gen_length: of the masked response (None: the suite's,
+    GEN_LENGTH for a file). Raises UserError, naming the line, for a file that cannot be used.
     """
     tokenizer = backbone.text_tokenizer()
     if file is None:
         groups = []
         for suite in NANO_SUITES:
-            ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
+            ids = [
+                encode_question(tokenizer, problem.question)
+                for problem in problems(suite, "dev", count)
+            ]
             groups.append(Prompts(suite, ids, gen_length or suite_named(suite).generated.length))
         return groups
     with explained(f"{file} cannot be read", OSError, ValueError):
@@ -81,23 +89,36 @@ def prompts_of(backbone: Backbone, file: Path | None, count: int, gen_length: in
 
 @torch.inference_mode()
 def chain_terms(
-    backbone: BackboneLike, prompt: list[int], gen_length: int, span: int, chains: int, sampler: Sampler
+    backbone: BackboneLike,
+    prompt: list[int],
+    gen_length: int,
+    span: int,
+    chains: int,
+    sampler: Sampler,
 ) -> torch.Tensor:
-    """(1 - q / p)_+ of the first w tokens of each chain sample, w = 1 .. span: float64 (chains, span), in [0, 1].
+    """(1 - q / p)_+ of the first w tokens of each chain sample, w = 1 .. span: float64 (chains,
+    span), in [0, 1].
 
-    Their mean over chains is an unbiased estimate of the total variation. A block model sees what its blocks let it.
+    Their mean over chains is an unbiased estimate of the total variation. A block model sees what
+    its blocks let it.
     """
     device, start = torch.device(getattr(backbone, "device", "cpu")), len(prompt)
     row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
     model, _ = ledgers(backbone, backbone, start, getattr(backbone, "blocks", None))
     positions_W = torch.arange(start, start + span, device=device)
-    marginal_WV = token_probs(model.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id)
+    marginal_WV = token_probs(
+        model.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id
+    )
     rows_CL = row_L.repeat(chains, 1)
-    ratio_C = torch.zeros(chains, dtype=torch.float64, device=device)  # log q / p of the tokens so far
+    ratio_C = torch.zeros(
+        chains, dtype=torch.float64, device=device
+    )  # log q / p of the tokens so far
     terms = []
     for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
         distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
-        logits_DV = model.logits(distinct_DL, positions=torch.tensor([position], device=device))[:, 0]
+        logits_DV = model.logits(distinct_DL, positions=torch.tensor([position], device=device))[
+            :, 0
+        ]
         chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[which_C]
         token_C = sampler.tokens(chain_CV)
         ratio_C += marginal_V[token_C].log() - chain_CV.gather(1, token_C[:, None])[:, 0].log()
@@ -107,14 +128,19 @@ def chain_terms(
 
 
 def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
-    """UserError unless the span fits every response and every prompt with its response fits the model."""
+    """UserError unless the span fits every response and every prompt with its response fits the
+    model."""
     limit = getattr(backbone, "max_length", None)
     for group in groups:
         longest, wrong = max(map(len, group.ids)) + group.gen_length, ""
         if span > group.gen_length:
-            wrong = f"--span {span} exceeds the response of {group.gen_length} tokens of {group.name}"
+            wrong = (
+                f"--span {span} exceeds the response of {group.gen_length} tokens of {group.name}"
+            )
         elif limit is not None and longest > limit:
-            wrong = f"{group.name}: prompt and response of {longest} tokens exceed the model's {limit}"
+            wrong = (
+                f"{group.name}: prompt and response of {longest} tokens exceed the model's {limit}"
+            )
         if wrong:
             raise UserError(wrong)
 
@@ -128,9 +154,11 @@ def audit_neural(
     level: float,
     progress: Callable[[list[tuple[Prompts, list[int]]]], Any] = iter,
 ) -> pd.DataFrame:
-    """Total variation between the product of the marginals and the chain law, one row per w, one column per group.
+    """Total variation between the product of the marginals and the chain law, one row per w, one
+    column per group.
 
-    The last row is Hoeffding's bound at `level`, for the mean over these prompts, given which samples are independent.
+    The last row is Hoeffding's bound at `level`, for the mean over these prompts, given which
+    samples are independent.
     """
     sampler = Sampler(seed)
     terms: dict[str, list[torch.Tensor]] = {group.name: [] for group in groups}
@@ -145,7 +173,8 @@ def audit_neural(
 
 
 def draw_neural(table: pd.DataFrame, folder: Path) -> None:
-    """neural.png and .pdf: total variation against w, a line per column, the last row being the bound."""
+    """neural.png and .pdf: total variation against w, a line per column, the last row being the
+    bound."""
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
     for name in table:
@@ -170,18 +199,25 @@ best token has a probability below `fresh below`. contexts: context passes a res
 
 @dataclass(frozen=True)
 class Contexts:
-    """Where a context is computed: every `anchor` positions (None: once), and for best tokens below `fresh_below`."""
+    """Where a context is computed: every `anchor` positions (None: once), and for best tokens below
+    `fresh_below`."""
 
     anchor: int | None = None
     fresh_below: float | None = None
 
 
-CONTEXTS = (*(Contexts(anchor) for anchor in ANCHORS), *(Contexts(fresh_below=c) for c in FRESH_BELOW))
+CONTEXTS = (
+    *(Contexts(anchor) for anchor in ANCHORS),
+    *(Contexts(fresh_below=c) for c in FRESH_BELOW),
+)
 
 
 @torch.inference_mode()
-def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None) -> tuple[torch.Tensor, int]:
-    """The target's probs at each position of a response given the tokens before it, float64 (G, V), G its length.
+def probs_along(
+    backbone: Backbone, example: Example, contexts: Contexts | None
+) -> tuple[torch.Tensor, int]:
+    """The target's probs at each position of a response given the tokens before it, float64 (G, V),
+    G its length.
 
     contexts: None for the paper's target. Returns the number of context passes, too.
     """
@@ -189,7 +225,9 @@ def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None)
     ledger, start = Ledger(backbone), len(prompt)
     x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
     request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
-    verifier: Verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(request, len(response))
+    verifier: Verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(
+        request, len(response)
+    )
     width = (contexts.anchor if contexts is not None else None) or len(response)
     found, first, passes = list[torch.Tensor](), 0, 0
     while first < len(response):
@@ -210,22 +248,31 @@ def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None)
 
 
 def distances(
-    backbone: Backbone, examples: Sequence[Example], targets: Sequence[torch.Tensor], contexts: Contexts
+    backbone: Backbone,
+    examples: Sequence[Example],
+    targets: Sequence[torch.Tensor],
+    contexts: Contexts,
 ) -> pd.DataFrame:
-    """A row per example: mean total variation to the paper's `targets`, how often the argmax agree, and contexts."""
+    """A row per example: mean total variation to the paper's `targets`, how often the argmax agree,
+    and contexts."""
     rows = []
     for example, target in zip(examples, targets, strict=True):
         other, passes = probs_along(backbone, example, contexts)
         apart = (target - other).abs().sum(1) / 2
         agree = float((target.argmax(1) == other.argmax(1)).double().mean())
-        rows.append({"tv": float(apart.mean()), "agree": agree, "positions": len(apart), "contexts": passes})
+        rows.append(
+            {"tv": float(apart.mean()), "agree": agree, "positions": len(apart), "contexts": passes}
+        )
     return pd.DataFrame(rows)
 
 
 def audit_streams(
-    backbones: dict[str, Backbone], count: int, progress: Callable[[list[tuple[str, Contexts]]], Any] = iter
+    backbones: dict[str, Backbone],
+    count: int,
+    progress: Callable[[list[tuple[str, Contexts]]], Any] = iter,
 ) -> pd.DataFrame:
-    """A row per model and choice of contexts, on `count` dev problems a suite; the interval is over responses."""
+    """A row per model and choice of contexts, on `count` dev problems a suite; the interval is over
+    responses."""
     rows = []
     examples: dict[str, list[Example]] = {name: [] for name in backbones}
     for name, suite in product(backbones, STREAM_SUITES):
@@ -234,7 +281,9 @@ def audit_streams(
     targets: dict[str, list[torch.Tensor]] = {}
     for name, contexts in progress([*product(backbones, CONTEXTS)]):
         if name not in targets:
-            targets[name] = [probs_along(backbones[name], example, None)[0] for example in examples[name]]
+            targets[name] = [
+                probs_along(backbones[name], example, None)[0] for example in examples[name]
+            ]
         found = distances(backbones[name], examples[name], targets[name], contexts)
         low, high = mean_interval(found["tv"].to_numpy())
         rows.append(

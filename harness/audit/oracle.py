@@ -1,7 +1,8 @@
-"""Things with known answers: joint laws given as tables, backbones that know them, and samplers that walk every branch.
+"""Things with known answers: joint laws given as tables, backbones that know them, and samplers
+that walk every branch.
 
-A table is a joint law of d tokens, shape (R,) * d for R real tokens. Shapes: B batch, L length, V vocabulary (the real
-tokens, the mask and EOS), n positions whose logits are read.
+A table is a joint law of d tokens, shape (R,) * d for R real tokens. Shapes: B batch, L length, V
+vocabulary (the real tokens, the mask and EOS), n positions whose logits are read.
 """
 
 import itertools
@@ -22,7 +23,8 @@ T = TypeVar("T")
 
 
 class RowBackbone(ABC):
-    """A backbone given by a function of one row, `row_logits`, in float64; it has only what a backbone must."""
+    """A backbone given by a function of one row, `row_logits`, in float64; it has only what a
+    backbone must."""
 
     def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
         self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
@@ -32,8 +34,11 @@ class RowBackbone(ABC):
     def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
         """Logits (L, V) of one row."""
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's own."""
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
+        """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's
+        own."""
         rows = []
         for row in map(tuple, ids_BL.tolist()):
             if (row, causal) not in self._known:
@@ -46,13 +51,17 @@ class RowBackbone(ABC):
 
 
 class TableBackbone(RowBackbone):
-    """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed response tokens.
+    """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed
+    response tokens.
 
-    The response is the d positions after the prompt. The mask is id R; EOS is R + 1 unless eos_id names a real token.
-    Probs are uniform in the prompt, and for impossible evidence. causal: only tokens up to a position are its evidence.
+    The response is the d positions after the prompt. The mask is id R; EOS is R + 1 unless eos_id
+    names a real token. Probs are uniform in the prompt, and for impossible evidence. causal: only
+    tokens up to a position are its evidence.
     """
 
-    def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
+    def __init__(
+        self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None
+    ) -> None:
         real = table.shape[0]
         super().__init__(real + 1 + (eos_id is None), real, real + 1 if eos_id is None else eos_id)
         self.table = (table / table.sum()).double()
@@ -68,7 +77,9 @@ class TableBackbone(RowBackbone):
             for other, token in enumerate(response[: position + 1] if causal else response):
                 if token != self.mask_id:
                     likelihood_R = self._likelihood(token, other, position)
-                    evidence = evidence * likelihood_R.reshape([-1 if axis == other else 1 for axis in range(length)])
+                    evidence = evidence * likelihood_R.reshape(
+                        [-1 if axis == other else 1 for axis in range(length)]
+                    )
             if evidence.sum() > 0:
                 marginal_R = evidence.movedim(position, 0).reshape(real, -1).sum(1)
                 probs_LV[self._prompt_length + position, :real] = marginal_R / marginal_R.sum()
@@ -80,24 +91,33 @@ class TableBackbone(RowBackbone):
 
 
 class PrefixOracle(TableBackbone):
-    """The exact position-conditioned target: at position i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a corrupted table.
+    """The exact position-conditioned target: at position i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a
+    corrupted table.
 
-    Tokens before a position are read as clean, those from it on as corrupted at level t, a mask as not observed.
-    Algorithm 1 trains this distribution, and Lemma 1 equates it with p(x_0^i | x_t, x_0^{<i}).
+    Tokens before a position are read as clean, those from it on as corrupted at level t, a mask as
+    not observed. Algorithm 1 trains this distribution, and Lemma 1 equates it with p(x_0^i | x_t,
+    x_0^{<i}).
     """
 
-    def __init__(self, table: torch.Tensor, kernel: Kernel, t: float, prompt_length: int = 1) -> None:
+    def __init__(
+        self, table: torch.Tensor, kernel: Kernel, t: float, prompt_length: int = 1
+    ) -> None:
         super().__init__(table, prompt_length)
         self._corruption_RR = kernel.cumulative(t)
 
     def _likelihood(self, token: int, other: int, position: int) -> torch.Tensor:
-        return super()._likelihood(token, other, position) if other < position else self._corruption_RR[:, token]
+        return (
+            super()._likelihood(token, other, position)
+            if other < position
+            else self._corruption_RR[:, token]
+        )
 
 
 class ChoiceSampler(Sampler, ABC):
     """Replaces Sampler: every draw is a choice among finitely many, made by `_choose`.
 
-    quota: how many of the top ranks of `order`, as a set, are ever read (None: all), as LLaDA does of a random order.
+    quota: how many of the top ranks of `order`, as a set, are ever read (None: all), as LLaDA does
+    of a random order.
     """
 
     def __init__(self, quota: int | None = None) -> None:
@@ -114,7 +134,9 @@ class ChoiceSampler(Sampler, ABC):
             orders = list(itertools.permutations(range(count)))
             return torch.tensor(orders[self._choose([1 / len(orders)] * len(orders))])
         tops = list(itertools.combinations(range(count), min(self._quota, count)))
-        return torch.zeros(count).index_fill(0, torch.tensor(tops[self._choose([1 / len(tops)] * len(tops))]), 1.0)
+        return torch.zeros(count).index_fill(
+            0, torch.tensor(tops[self._choose([1 / len(tops)] * len(tops))]), 1.0
+        )
 
     @abstractmethod
     def _choose(self, probs: Sequence[float]) -> int:
@@ -147,7 +169,8 @@ class BranchSampler(ChoiceSampler):
 
 
 class ProbeSampler(ChoiceSampler):
-    """Takes every choice of positive probability equally often. leaves: the product of the numbers of choices."""
+    """Takes every choice of positive probability equally often. leaves: the product of the numbers
+    of choices."""
 
     def __init__(self, rng: random.Random, quota: int | None = None) -> None:
         super().__init__(quota)
@@ -161,7 +184,8 @@ class ProbeSampler(ChoiceSampler):
 
 
 def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tuple[T, float]]:
-    """The result of run(sampler) and its probability on every branch; ArithmeticError if they do not add up to 1."""
+    """The result of run(sampler) and its probability on every branch; ArithmeticError if they do
+    not add up to 1."""
     pending: list[tuple[int, ...]] = [()]
     total = 0.0
     while pending:
@@ -174,9 +198,12 @@ def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tupl
         raise ArithmeticError(f"the branches have probability {total} in all, not 1")
 
 
-def count_branches(run: Callable[[Any], object], probes: int, seed: int = 0, quota: int | None = None) -> float:
-    """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones: the product of the
-    branching factors along a path, averaged (Knuth, Estimating the efficiency of backtrack programs, 1975)."""
+def count_branches(
+    run: Callable[[Any], object], probes: int, seed: int = 0, quota: int | None = None
+) -> float:
+    """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones: the
+    product of the branching factors along a path, averaged (Knuth, Estimating the efficiency of
+    backtrack programs, 1975)."""
     rng = random.Random(seed)
     total = 0
     for _ in range(probes):
@@ -196,7 +223,9 @@ def kl(law: Law, other: Law) -> float:
     terms = [(probability, other.get(x, 0.0)) for x, probability in law.items() if probability > 0]
     if any(q <= 0 for _, q in terms):
         return math.inf
-    return max(0.0, sum(p * math.log(p / q) for p, q in terms))  # for equal laws rounding may give less than 0
+    return max(
+        0.0, sum(p * math.log(p / q) for p, q in terms)
+    )  # for equal laws rounding may give less than 0
 
 
 def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
@@ -211,19 +240,26 @@ def table_law(table: torch.Tensor) -> Law:
     return {x: float(table[x] / table.sum()) for x in itertools.product(*map(range, table.shape))}
 
 
-def posterior_table(table: torch.Tensor, kernel: Kernel, t: float, x_t: Sequence[int]) -> torch.Tensor:
-    """p(x_0 | x_t) of a table whose tokens a kernel corrupted independently, at level t: shape (R,) * d."""
+def posterior_table(
+    table: torch.Tensor, kernel: Kernel, t: float, x_t: Sequence[int]
+) -> torch.Tensor:
+    """p(x_0 | x_t) of a table whose tokens a kernel corrupted independently, at level t: shape (R,)
+    * d."""
     joint = table.double()
     for position, token in enumerate(x_t):
         likelihood_R = kernel.cumulative(t)[:, token]
-        joint = joint * likelihood_R.reshape([-1 if axis == position else 1 for axis in range(table.dim())])
+        joint = joint * likelihood_R.reshape(
+            [-1 if axis == position else 1 for axis in range(table.dim())]
+        )
     return joint / joint.sum()
 
 
 def information_profile(table: torch.Tensor) -> np.ndarray:
-    """h(i), (d,): the mean entropy in nats of a position given i others, over all positions and all sets of i others.
+    """h(i), (d,): the mean entropy in nats of a position given i others, over all positions and all
+    sets of i others.
 
-    With H_i the mean entropy of i positions, it is H_{i+1} - H_i: a position and i others are a set of i + 1.
+    With H_i the mean entropy of i positions, it is H_{i+1} - H_i: a position and i others are a set
+    of i + 1.
     """
     length = table.dim()
     mean = np.zeros(length + 1)

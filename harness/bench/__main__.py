@@ -1,14 +1,16 @@
-"""Measure what decoding costs on this machine. Everything is printed, nothing is asserted; use an idle machine.
+"""Measure what decoding costs on this machine. Everything is printed, nothing is asserted; use an
+idle machine.
 
-    python -m harness.bench                      cost of a response, a row per method
-    python -m harness.bench --costs              cost of each kind of pass; on a GPU its peak memory too
-    python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
-    python -m harness.bench --training           throughput of training, all positions against subsets
+    python -m harness.bench                      cost of a response, a row per method python -m
+    harness.bench --costs              cost of each kind of pass; on a GPU its peak memory too
+    python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256 python
+    -m harness.bench --training           throughput of training, all positions against subsets
     python -m harness.bench --gpu --out FILE     a machine with one GPU, in about ten minutes
 
-`--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random weights, bf16),
-what decoders take beyond their passes, and training; then responses and passes with CUDA graphs. It needs no
-OpenCompass and no download; the record is written after every part. `--device cpu` tries the same on a tiny shape.
+`--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random
+weights, bf16), what decoders take beyond their passes, and training; then responses and passes with
+CUDA graphs. It needs no OpenCompass and no download; the record is written after every part.
+`--device cpu` tries the same on a tiny shape.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from model_wrappers import Backbone
 
 GOLDEN = Path(__file__).resolve().parents[2] / "results" / "golden" / "nano"
-OVERHEAD = "llada,threshold,fef-2,fef-fast,fef-two-stream"  # whose work beyond their passes --gpu measures
+OVERHEAD = (  # whose work beyond their passes --gpu measures
+    "llada,threshold,fef-2,fef-fast,fef-two-stream"
+)
 Tables = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by name, and what they say in words
 
 
@@ -51,7 +55,9 @@ class BenchOptions:
     costs: bool = option("cost of draft and verification passes, and their memory on a GPU", False)
     rows: str | None = option("numbers of rows for --costs (default 1,2,4,8,16,32)")
     gpu: bool = option("all that a machine with one GPU is measured by", False)
-    arch: str | None = option("for --costs: random weights of a shape, such as llada-8b, instead of --model")
+    arch: str | None = option(
+        "for --costs: random weights of a shape, such as llada-8b, instead of --model"
+    )
     layers: int | None = option("layers of --arch (default: the shape's)", least=1)
     out: Path | None = option("also write the tables and the environment as JSON")
 
@@ -59,8 +65,14 @@ class BenchOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(BenchOptions, line, __doc__)
-    if options.out is not None and (options.out.is_dir() or not os.access(options.out.parent, os.W_OK)):
-        folder = "it is a folder" if options.out.is_dir() else f"{options.out.parent} is no folder to write to"
+    if options.out is not None and (
+        options.out.is_dir() or not os.access(options.out.parent, os.W_OK)
+    ):
+        folder = (
+            "it is a folder"
+            if options.out.is_dir()
+            else f"{options.out.parent} is no folder to write to"
+        )
         raise UserError(f"--out {options.out} cannot be written: {folder}; name a JSON file")
     from harness.records.environment import write_tables
 
@@ -78,7 +90,8 @@ def main(line: list[str] | None = None) -> int:
 
 
 def measured(options: BenchOptions) -> Iterator[Tables]:
-    """The tables of the options, part after part. Raises UserError for what clashes or is unknown, before measuring."""
+    """The tables of the options, part after part. Raises UserError for what clashes or is unknown,
+    before measuring."""
     from harness.bench.decoders import bench_methods, bench_prompts
     from harness.bench.passes import bench_training
     from harness.runs.selection import methods_named
@@ -93,14 +106,23 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
         presets = methods_named(options.methods)
         backbone = backbone_of(options)
         prompts = bench_prompts(backbone)
-        yield {"methods": bench_methods(backbone, prompts, options.response, options.repeats, presets)}, []
+        yield (
+            {
+                "methods": bench_methods(
+                    backbone, prompts, options.response, options.repeats, presets
+                )
+            },
+            [],
+        )
 
 
 def costs(options: BenchOptions) -> Tables:
     """The tables of --costs. Raises UserError for --rows that are no numbers."""
     from harness.bench.passes import ROWS, bench_costs, bench_memory, statements
 
-    with explained(f"--rows {options.rows} must be numbers separated by commas, such as 1,2,4", ValueError):
+    with explained(
+        f"--rows {options.rows} must be numbers separated by commas, such as 1,2,4", ValueError
+    ):
         rows = ROWS if options.rows is None else [int(number) for number in options.rows.split(",")]
     backbone = backbone_of(options)
     found, tables = bench_costs(backbone, options.prompt, options.response, options.repeats, rows)
@@ -110,23 +132,29 @@ def costs(options: BenchOptions) -> Tables:
 
 
 def backbone_of(options: BenchOptions) -> Backbone:
-    """The model, or the shape with random weights. Raises UserError for a block model, which has no whole passes."""
+    """The model, or the shape with random weights. Raises UserError for a block model, which has no
+    whole passes."""
     from harness.bench.shapes import random_backbone
     from model_wrappers import load_backbone
 
     if options.arch is not None:
-        return random_backbone(options.arch, options.device, options.dtype, options.layers, options.graphs)
-    backbone = load_backbone(options.model, options.device, options.dtype, cuda_graphs=options.graphs)
+        return random_backbone(
+            options.arch, options.device, options.dtype, options.layers, options.graphs
+        )
+    backbone = load_backbone(
+        options.model, options.device, options.dtype, cuda_graphs=options.graphs
+    )
     if backbone.blocks is not None:
         raise UserError(
-            f"--model {options.model} attends in blocks of {backbone.blocks.length}, and whole sequences are measured "
-            "here: time its methods in a run (harness/run.py)"
+            f"--model {options.model} attends in blocks of {backbone.blocks.length}, and whole"
+            " sequences are measured here: time its methods in a run (harness/run.py)"
         )
     return backbone
 
 
 def parts(device: str) -> Iterator[Tables]:
-    """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if some failed."""
+    """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if
+    some failed."""
     import torch
 
     from harness.bench.decoders import bench_methods, bench_prompts, bench_responses
@@ -151,10 +179,18 @@ def parts(device: str) -> Iterator[Tables]:
     def overhead() -> Tables:
         backbone = load_backbone("nano", device, "bfloat16")
         prompts = bench_prompts(backbone)[:problems]
-        return {"methods": bench_methods(backbone, prompts, 8 if small else 48, repeats, methods_named(OVERHEAD))}, []
+        return {
+            "methods": bench_methods(
+                backbone, prompts, 8 if small else 48, repeats, methods_named(OVERHEAD)
+            )
+        }, []
 
     def training() -> Tables:
-        return {"training": bench_training("nano", repeats, ("llada", EVERY, MASKED), 1 if small else 16, device)}, []
+        return {
+            "training": bench_training(
+                "nano", repeats, ("llada", EVERY, MASKED), 1 if small else 16, device
+            )
+        }, []
 
     lengths = ((24, 16), (40, 24)) if small else ((144, 256), (488, 512))
     measurements: dict[str, Callable[[], Tables]] = {"responses": responses}
@@ -162,12 +198,19 @@ def parts(device: str) -> Iterator[Tables]:
     measurements |= {"overhead": overhead, "training": training}
     if not small:
         measurements["responses, CUDA graphs"] = partial(responses, True)
-        measurements |= {f"passes, {sum(pair)} tokens, CUDA graphs": partial(passes, *pair, True) for pair in lengths}
+        measurements |= {
+            f"passes, {sum(pair)} tokens, CUDA graphs": partial(passes, *pair, True)
+            for pair in lengths
+        }
     failed = []
     for name, part in measurements.items():
         try:
             tables, notes = part()
-        except (UserError, ValueError, RuntimeError) as error:  # RuntimeError: of CUDA, out of memory among them
+        except (
+            UserError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # RuntimeError: of CUDA, out of memory among them
             failed.append(name)
             yield {}, [f"{name} failed: {' '.join(str(error).split())}"]
         else:

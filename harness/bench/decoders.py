@@ -25,12 +25,17 @@ AT_ONCE = 5  # golden problems that pass through all methods before the next one
 
 
 def bench_methods(
-    backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
+    backbone: Backbone,
+    prompts: list[torch.Tensor],
+    response: int,
+    repeats: int,
+    presets: dict[str, Preset],
 ) -> pd.DataFrame:
-    """Cost of a response for each preset, a mean over the prompts (P,), and the decoder's own part of it.
+    """Cost of a response for each preset, a mean over the prompts (P,), and the decoder's own part
+    of it.
 
-    "calls, ms" is spent in the model's calls; "overhead, %" is the decoder's own time over that. Speedups are over the
-    first preset.
+    "calls, ms" is spent in the model's calls; "overhead, %" is the decoder's own time over that.
+    Speedups are over the first preset.
     """
     model, calls_seconds = with_timed_calls(backbone)
     traces: dict[str, list[Trace]] = {}
@@ -43,7 +48,9 @@ def bench_methods(
         inside[name].append(sum(calls_seconds))
 
     for name, options in options_of(backbone, "bench", presets, {"gen_length": response}).items():
-        options.pop("baseline", None)  # PC-Sampler's token counts fit one vocabulary, and change no cost
+        options.pop(
+            "baseline", None
+        )  # PC-Sampler's token counts fit one vocabulary, and change no cost
         runs[name] = partial(decode_all, name, options)
     seconds = interleaved(runs, backbone.device, repeats)
     first = next(iter(presets))
@@ -59,7 +66,9 @@ def bench_methods(
                 "decoder, ms": 1e3 * decoder.median() / len(prompts),
                 "calls, ms": 1e3 * calls.median() / len(prompts),
                 "overhead, %": 100 * (median_ratio(decoder, calls) - 1),
-                "speedup, forwards": ratio_of_totals([t.forwards for t in traces[first]], [t.forwards for t in made]),
+                "speedup, forwards": ratio_of_totals(
+                    [t.forwards for t in traces[first]], [t.forwards for t in made]
+                ),
                 "speedup, seconds": median_ratio(seconds[first], decoder),
             }
         )
@@ -67,7 +76,8 @@ def bench_methods(
 
 
 def with_timed_calls(backbone: Backbone) -> tuple[Backbone, list[float]]:
-    """A copy of the backbone, on the same model, and the list that the seconds of its calls are appended to."""
+    """A copy of the backbone, on the same model, and the list that the seconds of its calls are
+    appended to."""
     model: Any = copy(backbone)
     seconds: list[float] = []
 
@@ -84,20 +94,27 @@ def with_timed_calls(backbone: Backbone) -> tuple[Backbone, list[float]]:
 def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor]:
     """The first generated dev problems of a suite, encoded: LongTensors (P,)."""
     questions = (problem.question for problem in problems(suite, "dev", count))
-    return [torch.tensor(encode_question(backbone.text_tokenizer(), question)) for question in questions]
+    return [
+        torch.tensor(encode_question(backbone.text_tokenizer(), question)) for question in questions
+    ]
 
 
 def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
-    """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
+    """One generated dev problem of each of the four suites; a random prompt for a backbone without
+    a tokenizer."""
     if backbone.tokenizer is None:
         return [random_ids(backbone.vocab_size, 32, backbone.device)[0]]
     return [prompt_P for suite in PAPER_SUITES for prompt_P in dev_prompts(backbone, suite, 1)]
 
 
 def options_of(
-    backbone: Backbone, suite: str, presets: dict[str, Preset], settings: dict[str, Any] | None = None
+    backbone: Backbone,
+    suite: str,
+    presets: dict[str, Preset],
+    settings: dict[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """What `decode` takes apart from backbone and prompt, for each preset on a suite, or with settings in its place."""
+    """What `decode` takes apart from backbone and prompt, for each preset on a suite, or with
+    settings in its place."""
     settings = settings or suite_named(suite).settings_for("nano", small=True)
     found = {}
     for name, preset in presets.items():
@@ -108,12 +125,18 @@ def options_of(
 
 
 def bench_responses(
-    golden: Run, device: str, count: int, methods: Sequence[str] | None = None, cuda_graphs: bool = False
+    golden: Run,
+    device: str,
+    count: int,
+    methods: Sequence[str] | None = None,
+    cuda_graphs: bool = False,
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """Tables `parity` and `suites` on the first `count` problems of every suite, and which responses have other tokens.
+    """Tables `parity` and `suites` on the first `count` problems of every suite, and which
+    responses have other tokens.
 
-    methods: of the record (None: all). parity: by method the responses with the golden tokens, at the golden forwards
-    or others, and without. suites: costs and speedups over LLaDA. Raises UserError for a record of other problems.
+    methods: of the record (None: all). parity: by method the responses with the golden tokens, at
+    the golden forwards or others, and without. suites: costs and speedups over LLaDA. Raises
+    UserError for a record of other problems.
     """
     methods = list(golden.config.methods if methods is None else methods)
     rows = golden.items[(golden.items["item"] < count) & golden.items["method"].isin(methods)]
@@ -121,19 +144,37 @@ def bench_responses(
     both = answers.merge(rows, on=list(KEY), suffixes=("", "_golden"))
     same = both["tokens_hash"] == both["tokens_hash_golden"]
     costs = both["forwards"] == both["forwards_golden"]
-    kinds = pd.DataFrame({"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same})
-    parity = kinds.assign(responses=True)[["responses", *kinds]].groupby(both["method"], sort=False).sum().reset_index()
+    kinds = pd.DataFrame(
+        {"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same}
+    )
+    parity = (
+        kinds.assign(responses=True)[["responses", *kinds]]
+        .groupby(both["method"], sort=False)
+        .sum()
+        .reset_index()
+    )
     speeds = []
     by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
     for (suite, method), found in by_pair.items():
         mean = found[["seconds", "forwards"]].mean()
-        row = {"method": method, "suite": suite, "ms": 1e3 * mean["seconds"], "forwards": mean["forwards"]}
+        row = {
+            "method": method,
+            "suite": suite,
+            "ms": 1e3 * mean["seconds"],
+            "forwards": mean["forwards"],
+        }
         if (suite, REFERENCE) in by_pair:
             llada = by_pair[suite, REFERENCE]
-            row |= {f"speedup, {unit}": ratio_of_totals(llada[unit], found[unit]) for unit in ("seconds", "forwards")}
+            row |= {
+                f"speedup, {unit}": ratio_of_totals(llada[unit], found[unit])
+                for unit in ("seconds", "forwards")
+            }
         speeds.append(row)
     other = both[~same]
-    notes = [f"other tokens: {' '.join(map(str, key))}" for key in other[list(KEY)].itertuples(index=False)]
+    notes = [
+        f"other tokens: {' '.join(map(str, key))}"
+        for key in other[list(KEY)].itertuples(index=False)
+    ]
     return {"parity": parity, "suites": pd.DataFrame(speeds)}, notes
 
 
@@ -142,11 +183,14 @@ def _answers(
 ) -> pd.DataFrame:
     """Records of the responses without verdicts, after one of every method that warms up.
 
-    AT_ONCE items of a suite pass through all methods before the next ones, every second time in the other order.
+    AT_ONCE items of a suite pass through all methods before the next ones, every second time in the
+    other order.
     """
     config = golden.config
     names = sorted({name for table in config.models.values() for name in table.values()})
-    backbones = {name: load_backbone(name, device, "float32", cuda_graphs=cuda_graphs) for name in names}
+    backbones = {
+        name: load_backbone(name, device, "float32", cuda_graphs=cuda_graphs) for name in names
+    }
     tokenizer = backbones[names[0]].text_tokenizer()
     prompts = {
         (suite, item): torch.tensor(encode_question(tokenizer, problem.question))
@@ -155,7 +199,9 @@ def _answers(
     }
     for row in rows.to_dict("records"):
         if hash_of(prompts[row["suite"], row["item"]]) != row["prompt_hash"]:
-            raise UserError(f"{golden.folder} has another prompt of {row['suite']}, item {row['item']}")
+            raise UserError(
+                f"{golden.folder} has another prompt of {row['suite']}, item {row['item']}"
+            )
     seeds = rows.set_index(list(KEY))["seed"]
 
     def answer(method: str, suite: str, item: int) -> dict[str, object]:
@@ -184,5 +230,8 @@ def _answers(
     for suite in config.suites:
         for number, first in enumerate(range(0, count, AT_ONCE)):
             for method in methods if number % 2 == 0 else methods[::-1]:
-                answers += [answer(method, suite, item) for item in range(first, min(first + AT_ONCE, count))]
+                answers += [
+                    answer(method, suite, item)
+                    for item in range(first, min(first + AT_ONCE, count))
+                ]
     return pd.DataFrame(answers)

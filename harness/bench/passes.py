@@ -1,8 +1,10 @@
-"""What passes cost on a made-up sequence: of decoding, c_rho and c_pi, with their peak memory; and of training.
+"""What passes cost on a made-up sequence: of decoding, c_rho and c_pi, with their peak memory; and
+of training.
 
-Costs are relative to a plain forward: one row, the logits of half of the response read. A draft pass (c_rho) is one
-row, a window read; literal verification of b drafts (c_pi) is b rows, one position each read; two-stream verification
-is what the decoder runs, its inputs and cache included. Shapes: B batch, L length.
+Costs are relative to a plain forward: one row, the logits of half of the response read. A draft
+pass (c_rho) is one row, a window read; literal verification of b drafts (c_pi) is b rows, one
+position each read; two-stream verification is what the decoder runs, its inputs and cache included.
+Shapes: B batch, L length.
 """
 
 from __future__ import annotations
@@ -47,14 +49,16 @@ def random_ids(vocab_size: int, length: int, device: torch.device) -> torch.Tens
 
 
 class SequencePasses:
-    """Forwards of a random prompt and a masked response. Raises UserError for lengths that cannot be measured."""
+    """Forwards of a random prompt and a masked response. Raises UserError for lengths that cannot
+    be measured."""
 
     def __init__(self, backbone: Backbone, prompt: int, response: int) -> None:
         length = prompt + response
         if not DRAFTS <= length <= backbone.max_length:
             raise UserError(
-                f"a prompt of {prompt} and a response of {response} tokens cannot be measured: together they must have "
-                f"from {DRAFTS} to {backbone.max_length}, the model's limit"
+                f"a prompt of {prompt} and a response of {response} tokens cannot be measured:"
+                f" together they must have from {DRAFTS} to {backbone.max_length}, the model's"
+                " limit"
             )
         self.backbone, self.length, self._response = backbone, length, response
         self.x_1L = random_ids(backbone.vocab_size, length, backbone.device)
@@ -71,7 +75,8 @@ class SequencePasses:
         self.forward(positions=max(1, self._response // 2))
 
     def two_stream(self, window: int) -> TwoStream:
-        """Two-stream verification of a window in a segment of the whole response, or of a window if that is wider."""
+        """Two-stream verification of a window in a segment of the whole response, or of a window if
+        that is wider."""
         return TwoStream(self.backbone, self.x_1L, window, max(window, self._response))
 
 
@@ -92,7 +97,8 @@ class TwoStream:
         self._verifier.begin(self._segment)
 
     def verify(self) -> int:
-        """Verify all drafts of a window at the segment's start; returns the tokens added after the cached ones."""
+        """Verify all drafts of a window at the segment's start; returns the tokens added after the
+        cached ones."""
         before = self._ledger.tokens
         self._verifier.verify(self._segment, self._proposal)
         return self._ledger.tokens - before
@@ -105,7 +111,8 @@ class TwoStream:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of passes; literal: by rows of a verification; two_stream: by tokens added, without a context pass."""
+    """Seconds of passes; literal: by rows of a verification; two_stream: by tokens added, without a
+    context pass."""
 
     plain: float
     draft: float
@@ -131,27 +138,36 @@ class Costs:
 def bench_costs(
     backbone: Backbone, prompt: int, response: int, repeats: int, rows: Sequence[int] = ROWS
 ) -> tuple[Costs, dict[str, pd.DataFrame]]:
-    """Medians over interleaved rounds, and the tables `rows`, `lengths`, `two-stream`, `passes` and `fits` of them.
+    """Medians over interleaved rounds, and the tables `rows`, `lengths`, `two-stream`, `passes` and
+    `fits` of them.
 
-    Lengths beyond the model's limit and windows beyond the sequence are left out. Raises UserError for what cannot be
-    measured, or does not fit into a GPU's memory.
+    Lengths beyond the model's limit and windows beyond the sequence are left out. Raises UserError
+    for what cannot be measured, or does not fit into a GPU's memory.
     """
     rows = sorted(set(rows))
     if len(rows) < 2 or rows[0] < 1:
         raise UserError(f"rows {rows}: give at least two different numbers")
     passes = SequencePasses(backbone, prompt, response)
-    lengths = [n for n in (int(share * passes.length) for share in SHARES) if n <= backbone.max_length]
+    lengths = [
+        n for n in (int(share * passes.length) for share in SHARES) if n <= backbone.max_length
+    ]
     first = torch.zeros(1, dtype=torch.long, device=backbone.device)
     calls: dict[str, Callable[[], object]] = {}
     windows: list[dict[str, int]] = []
-    what = f"{rows[-1]} rows of {passes.length} tokens do not fit into the memory of {backbone.device}"
+    what = (
+        f"{rows[-1]} rows of {passes.length} tokens do not fit into the memory of {backbone.device}"
+    )
     with explained(what, torch.OutOfMemoryError, instead="give fewer --rows"):
         for window in (each for each in WINDOWS if each <= passes.length):
             stream = passes.two_stream(window)
             stream.context()
             calls[f"window {window}"] = stream.verify
             windows.append({"window": window, "tokens": stream.verify()})
-        calls |= {f"{n} {head}": partial(passes.forward, n, read) for n in rows for head, read in HEADS.items()}
+        calls |= {
+            f"{n} {head}": partial(passes.forward, n, read)
+            for n in rows
+            for head, read in HEADS.items()
+        }
         for n in lengths:
             ids_1L = random_ids(backbone.vocab_size, n, backbone.device)
             calls[f"{n} tokens"] = partial(backbone.logits, ids_1L, positions=first)
@@ -159,50 +175,73 @@ def bench_costs(
         calls["draft"] = partial(passes.forward, positions=DRAFTS)
         medians = interleaved(calls, backbone.device, repeats).median()
     seconds = {str(name): float(median) for name, median in medians.items()}
-    by_window = pd.DataFrame(windows).assign(seconds=[seconds[f"window {each['window']}"] for each in windows])
+    by_window = pd.DataFrame(windows).assign(
+        seconds=[seconds[f"window {each['window']}"] for each in windows]
+    )
     costs = Costs(
         plain=seconds["plain"],
         draft=seconds["draft"],
         context=seconds["context"],
         literal={n: seconds[f"{n} one place a row"] for n in rows},
-        two_stream=dict(zip(by_window["tokens"].tolist(), by_window["seconds"].tolist(), strict=True)),
+        two_stream=dict(
+            zip(by_window["tokens"].tolist(), by_window["seconds"].tolist(), strict=True)
+        ),
     )
 
     def relative(table: pd.DataFrame) -> pd.DataFrame:
         """The table with its seconds as milliseconds and in plain forwards."""
         in_plain = table["seconds"] / costs.plain
-        return table.drop(columns="seconds").assign(**{"ms": 1e3 * table["seconds"], "plain forwards": in_plain})
+        return table.drop(columns="seconds").assign(
+            **{"ms": 1e3 * table["seconds"], "plain forwards": in_plain}
+        )
 
     by_rows = pd.DataFrame({"rows": rows, "seconds": costs.literal.values()})
     for head in HEADS:
         by_rows[f"ms, {head}"] = [1e3 * seconds[f"{n} {head}"] for n in rows]
-    by_length = pd.DataFrame({"tokens": lengths, "seconds": [seconds[f"{n} tokens"] for n in lengths]})
+    by_length = pd.DataFrame(
+        {"tokens": lengths, "seconds": [seconds[f"{n} tokens"] for n in lengths]}
+    )
     by_window["with context pass"] = (by_window["seconds"] + costs.context) / costs.plain
-    fits = {"literal, rows": linear_fit(costs.literal), "two-stream, tokens": linear_fit(costs.two_stream)}
+    fits = {
+        "literal, rows": linear_fit(costs.literal),
+        "two-stream, tokens": linear_fit(costs.two_stream),
+    }
     return costs, {
         "rows": relative(by_rows).drop(columns="ms"),
         "lengths": relative(by_length),
         "two-stream": relative(by_window),
         "passes": relative(pd.DataFrame(costs.passes().items(), columns=["pass", "seconds"])),
-        "fits": (pd.DataFrame.from_dict(fits, orient="index") / costs.plain).rename_axis("c_pi").reset_index(),
+        "fits": (
+            (pd.DataFrame.from_dict(fits, orient="index") / costs.plain)
+            .rename_axis("c_pi")
+            .reset_index()
+        ),
     }
 
 
 def statements(costs: Costs) -> list[str]:
     """The main costs in words."""
-    _, draft, literal, _, verification, both = (seconds / costs.plain for seconds in costs.passes().values())
+    _, draft, literal, _, verification, both = (
+        seconds / costs.plain for seconds in costs.passes().values()
+    )
     return [
-        f"A {DRAFTS}-token verification pass costs {verification:.2f} plain forwards; context pass and verification "
-        f"together {both:.2f}.",
-        f"Literal verification of {DRAFTS} drafts costs {literal:.2f} plain forwards, a draft pass {draft:.2f}.",
+        (
+            f"A {DRAFTS}-token verification pass costs {verification:.2f} plain forwards; context"
+            f" pass and verification together {both:.2f}."
+        ),
+        (
+            f"Literal verification of {DRAFTS} drafts costs {literal:.2f} plain forwards, a draft"
+            f" pass {draft:.2f}."
+        ),
     ]
 
 
 def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame:
-    """Peak memory of a plain forward, of literal and of two-stream verification with its context pass, on a GPU.
+    """Peak memory of a plain forward, of literal and of two-stream verification with its context
+    pass, on a GPU.
 
-    Columns: megabytes (1e6 bytes) above what was there before, their ratio to a plain forward's, and that ratio with
-    the weights on both sides; NaN for a pass that does not fit.
+    Columns: megabytes (1e6 bytes) above what was there before, their ratio to a plain forward's,
+    and that ratio with the weights on both sides; NaN for a pass that does not fit.
     """
     passes = SequencePasses(backbone, prompt, response)
     calls: dict[str, Callable[[], object]] = {
@@ -213,8 +252,14 @@ def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame
         if window <= passes.length:
             calls[f"two-stream verification, window {window}"] = passes.two_stream(window).both
     peaks = pd.Series({name: _peak_bytes(call, backbone.device) for name, call in calls.items()})
-    plain, weights = peaks["plain forward"], sum(weight.nbytes for weight in backbone.model.parameters())
-    relative = {"plain forwards": peaks / plain, "with weights": (peaks + weights) / (plain + weights)}
+    plain, weights = (
+        peaks["plain forward"],
+        sum(weight.nbytes for weight in backbone.model.parameters()),
+    )
+    relative = {
+        "plain forwards": peaks / plain,
+        "with weights": (peaks + weights) / (plain + weights),
+    }
     return pd.DataFrame({"MB": peaks / 1e6, **relative}).rename_axis("pass").reset_index()
 
 
@@ -238,23 +283,32 @@ POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 1
 
 
 def bench_training(
-    model: str, repeats: int, objectives: Collection[str] | None = None, batch: int | None = None, device: str = ""
+    model: str,
+    repeats: int,
+    objectives: Collection[str] | None = None,
+    batch: int | None = None,
+    device: str = "",
 ) -> pd.DataFrame:
-    """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians over `repeats`.
+    """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians
+    over `repeats`.
 
-    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu", else a GPU where
-    there is one. Every step has new examples, the same for all.
+    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu",
+    else a GPU where there is one. Every step has new examples, the same for all.
     """
     size, steps = batch or PRESETS["nano"].batch, repeats + DISCARDED
     trainer_arguments = {"use_cpu": True} if device == "cpu" else {}
-    recipe = structs.replace(PRESETS["nano"], init=model, steps=steps, batch=size, trainer=trainer_arguments)
+    recipe = structs.replace(
+        PRESETS["nano"], init=model, steps=steps, batch=size, trainer=trainer_arguments
+    )
     backbone = start(recipe)
     network = backbone.model
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     examples = NanoExamples(tokenizer, size * steps, size, recipe.seed, end=end)
     corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = DiffusionTrainer(model=network, args=training_arguments(recipe, Path(folder), steps, steps))
+        trainer = DiffusionTrainer(
+            model=network, args=training_arguments(recipe, Path(folder), steps, steps)
+        )
         trainer.model_accepts_loss_kwargs = False
         trainer.current_gradient_accumulation_steps = 1
         collators: dict[str, Collator] = {
@@ -262,17 +316,25 @@ def bench_training(
             **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
             MASKED: TwoStreamBatches(corrupted),
         }
-        collators = {name: each for name, each in collators.items() if objectives is None or name in objectives}
+        collators = {
+            name: each
+            for name, each in collators.items()
+            if objectives is None or name in objectives
+        }
         measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
         for step in range(steps):
             drawn = [examples[index] for index in range(step * size, (step + 1) * size)]
             for name, collate in collators.items():
                 inputs = collate(drawn)
                 rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
-                seconds = seconds_of(partial(trainer.training_step, network, inputs), trainer.args.device)
+                seconds = seconds_of(
+                    partial(trainer.training_step, network, inputs), trainer.args.device
+                )
                 network.zero_grad()
                 if step >= DISCARDED:
-                    measured[name].append({"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds})
+                    measured[name].append(
+                        {"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds}
+                    )
     rows = []
     for name, batches in measured.items():
         found = pd.DataFrame(batches)

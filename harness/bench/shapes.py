@@ -1,8 +1,10 @@
-"""Large models by their shape: random weights of one, and what decoding would take with it at least, by data sheets.
+"""Large models by their shape: random weights of one, and what decoding would take with it at
+least, by data sheets.
 
-What a pass costs depends on the shape, not on the values. For an estimate a small model decodes, and each of its calls
-is priced at a large one's shape, by reading weights, keys and values, or by its operations, whichever takes longer.
-Launches, the sampler and activations are left out, which favours many small calls.
+What a pass costs depends on the shape, not on the values. For an estimate a small model decodes,
+and each of its calls is priced at a large one's shape, by reading weights, keys and values, or by
+its operations, whichever takes longer. Launches, the sampler and activations are left out, which
+favours many small calls.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 ROPE = {"rope_type": "default", "rope_theta": 500000.0}
-# Bytes of memory and operations in bfloat16, without sparsity, a second: NVIDIA's data sheets (A100: 80 GB, SXM).
+# Bytes of memory and operations in bfloat16, without sparsity, a second: NVIDIA's data sheets
+# (A100: 80 GB, SXM).
 DEVICES = {
     "a100": (2.039e12, 312e12),
     "h100": (3.35e12, 989e12),
@@ -65,11 +68,17 @@ BYTES = 2  # of a weight, key or value
 
 
 def random_backbone(
-    arch: str, device: str = "cpu", dtype: str | None = None, layers: int | None = None, cuda_graphs: bool = False
+    arch: str,
+    device: str = "cpu",
+    dtype: str | None = None,
+    layers: int | None = None,
+    cuda_graphs: bool = False,
 ) -> Backbone:
-    """A model of one of SHAPES with normal weights of standard deviation STD; prints the memory it needs.
+    """A model of one of SHAPES with normal weights of standard deviation STD; prints the memory it
+    needs.
 
-    layers: instead of the shape's. Raises UserError for an unknown shape, or weights that do not fit into free memory.
+    layers: instead of the shape's. Raises UserError for an unknown shape, or weights that do not
+    fit into free memory.
     """
     if arch not in SHAPES:
         raise UserError(f"unknown architecture {arch!r}{meant(arch, SHAPES)}")
@@ -79,7 +88,10 @@ def random_backbone(
         model: Any = LLaDAForMaskedLM(LLaDAConfig(**shape, rope_parameters=ROPE))
     model = model.to(dtype_named(dtype, torch_device))
     needed, free = sum(weight.nbytes for weight in model.parameters()), free_bytes(torch_device)
-    size = f"{arch}, layers: {shape['num_hidden_layers']}, {model.dtype}: the weights need {needed / 1e9:.2f} GB"
+    size = (
+        f"{arch}, layers: {shape['num_hidden_layers']}, {model.dtype}: the weights need"
+        f" {needed / 1e9:.2f} GB"
+    )
     size += f", and {free / 1e9:.2f} GB are free on {torch_device}"
     print(size)
     if needed > free:
@@ -96,7 +108,8 @@ def random_backbone(
 
 
 class Work(NamedTuple):
-    """A call of the model: tokens through it, positions whose logits are read, keys it reads, pairs that attend."""
+    """A call of the model: tokens through it, positions whose logits are read, keys it reads, pairs
+    that attend."""
 
     tokens: int
     read: int
@@ -106,8 +119,8 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a large model: weights of all layers and of the head, width of hidden states, what a token keeps as keys
-    and values of all layers, and number of layers.
+    """Sizes of a large model: weights of all layers and of the head, width of hidden states, what a
+    token keeps as keys and values of all layers, and number of layers.
     """
 
     layers: int
@@ -120,7 +133,11 @@ class Shape:
     def of(cls, arch: str) -> Shape:
         """Of one of SHAPES."""
         sizes = SHAPES[arch]
-        width, depth, inner = sizes["hidden_size"], sizes["num_hidden_layers"], sizes["intermediate_size"]
+        width, depth, inner = (
+            sizes["hidden_size"],
+            sizes["num_hidden_layers"],
+            sizes["intermediate_size"],
+        )
         kept = width * sizes["num_key_value_heads"] // sizes["num_attention_heads"]
         layer = 2 * width * width + 2 * width * kept + 3 * width * inner
         return cls(depth * layer, width * sizes["vocab_size"], width, 2 * depth * kept, depth)
@@ -131,7 +148,10 @@ class Shape:
 
     def operations_of(self, call: Work) -> int:
         """Multiplications and additions of a call."""
-        return 2 * (self.layers * call.tokens + self.head * call.read) + 4 * self.width * self.depth * call.pairs
+        return (
+            2 * (self.layers * call.tokens + self.head * call.read)
+            + 4 * self.width * self.depth * call.pairs
+        )
 
 
 class _CallCounter:
@@ -145,19 +165,31 @@ class _CallCounter:
         ids_BN, _, visible_B1NK, cache, positions = Call(*call)
         rows, tokens = ids_BN.shape
         keys = tokens if cache is None else cache.filled
-        pairs = rows * tokens * keys if visible_B1NK is None else int(visible_B1NK.expand(rows, -1, -1, -1).sum())
+        pairs = (
+            rows * tokens * keys
+            if visible_B1NK is None
+            else int(visible_B1NK.expand(rows, -1, -1, -1).sum())
+        )
         read = tokens if positions is None else positions.shape[-1]
-        self.calls.append(Work(ids_BN.numel(), rows * read, rows * keys if cache is None else keys, pairs))
+        self.calls.append(
+            Work(ids_BN.numel(), rows * read, rows * keys if cache is None else keys, pairs)
+        )
         return self._run(*call)
 
 
 def estimate(
-    backbone: Backbone, device: str, suites: list[str], limit: int, presets: dict[str, Preset], arch: str = "llada-8b"
+    backbone: Backbone,
+    device: str,
+    suites: list[str],
+    limit: int,
+    presets: dict[str, Preset],
+    arch: str = "llada-8b",
 ) -> pd.DataFrame:
-    """A row for each method and suite: means of a response to `limit` dev problems, priced at `arch` on one of DEVICES.
+    """A row for each method and suite: means of a response to `limit` dev problems, priced at
+    `arch` on one of DEVICES.
 
-    Columns: calls, tokens through the model, GB read, operations, calls that memory bounds (%), ms, speed over the
-    first.
+    Columns: calls, tokens through the model, GB read, operations, calls that memory bounds (%), ms,
+    speed over the first.
     """
     shape, (reads, operations) = Shape.of(arch), DEVICES[device]
     rows = []
@@ -171,7 +203,10 @@ def estimate(
             calls = pd.DataFrame(recording.calls)
             calls["read from memory"] = [shape.bytes_of(call) for call in recording.calls]
             calls["operations"] = [shape.operations_of(call) for call in recording.calls]
-            memory, arithmetic = calls["read from memory"] / reads, calls["operations"] / (EFFICIENCY * operations)
+            memory, arithmetic = (
+                calls["read from memory"] / reads,
+                calls["operations"] / (EFFICIENCY * operations),
+            )
             seconds = memory.clip(lower=arithmetic).to_list()
             first = first or seconds
             rows.append(

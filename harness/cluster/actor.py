@@ -1,7 +1,9 @@
-"""A worker in a process of its own, which may be on another machine: what Ray's actor runs, and how options reach it.
+"""A worker in a process of its own, which may be on another machine: what Ray's actor runs, and how
+options reach it.
 
-Nothing is imported here that takes seconds, so that a new process answers at once and loads afterwards. Functions that
-were given to `harness.evaluate` travel by value, with the structs of their options; what they import must be there.
+Nothing is imported here that takes seconds, so that a new process answers at once and loads
+afterwards. Functions that were given to `harness.evaluate` travel by value, with the structs of
+their options; what they import must be there.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Actor:
         self._worker: Worker | None = None
 
     def hello(self) -> dict[str, Any]:
-        """{host, machine, cores, gpus}: its name, one text for each machine, cores it may use, GPUs Ray gave it."""
+        """{host, machine, cores, gpus}: its name, one text for each machine, cores it may use, GPUs
+        Ray gave it."""
         boot = Path("/proc/sys/kernel/random/boot_id")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         return {
@@ -56,11 +59,12 @@ class Actor:
     def load(
         self, options: bytes, config: RunConfig, own: list[int], folder: str, kept: str
     ) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-        """Load the models and problems of a run; what it was made with, items by suite, and a receipt of the machine.
+        """Load the models and problems of a run; what it was made with, items by suite, and a
+        receipt of the machine.
 
-        options: the run's, of `harness.cluster.actor`; they are resolved here. config: what they must come to. own:
-        the cores of this worker alone. folder: in which the command was given, for relative paths. kept: folder for
-        what is not kept, where it is there.
+        options: the run's, of `harness.cluster.actor`; they are resolved here. config: what they
+        must come to. own: the cores of this worker alone. folder: in which the command was given,
+        for relative paths. kept: folder for what is not kept, where it is there.
 
         Raises UserError or ValueError if the folder, the files or the models are not the same here.
         """
@@ -70,7 +74,8 @@ class Actor:
             os.chdir(folder)
         except OSError as error:
             raise UserError(
-                f"{folder} cannot be entered ({error.strerror}); workers need the files of a run at the same paths"
+                f"{folder} cannot be entered ({error.strerror}); workers need the files of a run at"
+                " the same paths"
             ) from error
         logging.disable(logging.WARNING)  # as the command does
         from harness.records.consistency import differences
@@ -80,8 +85,13 @@ class Actor:
         run = resolve(unpickled(options))
         changed = differences(config.to_json(), run.config.to_json())
         if changed:
-            raise UserError(f"the run comes to something else here: {'; '.join(changed)}; give every machine the same")
-        scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=kept if Path(kept).is_dir() else None))
+            raise UserError(
+                f"the run comes to something else here: {'; '.join(changed)}; give every machine"
+                " the same"
+            )
+        scratch = Path(
+            tempfile.mkdtemp(prefix="worker-", dir=kept if Path(kept).is_dir() else None)
+        )
         self._worker = worker_for(run, scratch)
         return self._worker.description, self._worker.items, self._worker.receipt()
 
@@ -109,12 +119,20 @@ def pickled(options: RunOptions) -> bytes:
     listed = [options.methods] if isinstance(options.methods, str) else options.methods
     named, values = zip(*map(split_options, listed), strict=True)
     methods = [each if isinstance(each, str) else decoder_named(each) for each in named]
-    given = [each.source for each in methods if isinstance(each, Decoder) and not isinstance(each.source, str)]
+    given = [
+        each.source
+        for each in methods
+        if isinstance(each, Decoder) and not isinstance(each.source, str)
+    ]
     registered = {name: known for name, known in METHODS.items() if known.source in given}
     for decoder in (*methods, *registered.values()):
         if isinstance(decoder, Decoder):
-            _ = decoder.options  # kept by the decoder, for elsewhere its annotation has no module to be read in
-    modules = {sys.modules.get(str(getattr(function, "__module__", None))) for function in given} - {None}
+            _ = (
+                decoder.options
+            )  # kept by the decoder, for elsewhere its annotation has no module to be read in
+    modules = {
+        sys.modules.get(str(getattr(function, "__module__", None))) for function in given
+    } - {None}
 
     class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]
         def reducer_override(self, value: Any) -> Any:
@@ -130,7 +148,9 @@ def pickled(options: RunOptions) -> bytes:
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        Pickler(buffer).dump((replace(options, methods=tuple(zip(methods, values, strict=True))), registered))
+        Pickler(buffer).dump(
+            (replace(options, methods=tuple(zip(methods, values, strict=True))), registered)
+        )
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
@@ -149,17 +169,21 @@ def _is_ours(value: Any) -> bool:
 
 
 def _reduced(struct: type[Options]) -> tuple[Any, ...]:
-    """How pickle makes a struct: its fields, which cloudpickle does not know of, then what else is in its class."""
+    """How pickle makes a struct: its fields, which cloudpickle does not know of, then what else is
+    in its class."""
     fields = [
-        (each.name, each.type, each.default)
-        if each.default is not msgspec.NODEFAULT
-        else (each.name, each.type, msgspec.field(default_factory=each.default_factory))
+        (
+            (each.name, each.type, each.default)
+            if each.default is not msgspec.NODEFAULT
+            else (each.name, each.type, msgspec.field(default_factory=each.default_factory))
+        )
         for each in msgspec.structs.fields(struct)
     ]
     rest = {
         name: value
         for name, value in vars(struct).items()
-        if name == "__doc__" or not (name.startswith("__") or isinstance(value, MemberDescriptorType))
+        if name == "__doc__"
+        or not (name.startswith("__") or isinstance(value, MemberDescriptorType))
     }
     made = (struct.__name__, fields, struct.__bases__, struct.__module__)
     return _struct, made, rest, None, None, _set

@@ -1,7 +1,7 @@
 """Ray: a cluster of this machine alone, or one that exists, with room for the workers of a run.
 
-A cluster of this machine listens on the loopback interface alone, is closed to other users by a token, and ends with
-the run. Usage statistics and dashboard are off.
+A cluster of this machine listens on the loopback interface alone, is closed to other users by a
+token, and ends with the run. Usage statistics and dashboard are off.
 """
 
 import math
@@ -23,8 +23,13 @@ INSTALL = 'python -m pip install --editable ".[cluster]"'
 ANSWERS_WITHIN = 5.0  # seconds
 JOINED_WITHIN = 60.0  # seconds
 STORE = 256 * 2**20  # bytes of shared memory for what workers and driver exchange, which is little
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-# Without clusters over a network, Ray stays on the loopback interface; else it takes the machine's address for it.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+# Without clusters over a network, Ray stays on the loopback interface; else it takes the machine's
+# address for it.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 TOKEN = secrets.token_hex(32)  # of clusters that this process starts
 # What a worker must know of the driver's environment.
@@ -49,7 +54,9 @@ def connected(workers: Workers) -> Iterator[Any]:
 
 @contextmanager
 def _connected(workers: Workers) -> Iterator[Any]:
-    with explained("--workers needs Ray, which is not installed", ImportError, instead=f"install it: {INSTALL}"):
+    with explained(
+        "--workers needs Ray, which is not installed", ImportError, instead=f"install it: {INSTALL}"
+    ):
         import ray
     options: dict[str, Any] = {
         "runtime_env": {"env_vars": environment()},
@@ -61,12 +68,19 @@ def _connected(workers: Workers) -> Iterator[Any]:
             "num_cpus": workers.count * max(1, workers.threads),
             "num_gpus": math.ceil(workers.count * workers.gpus),
         }
-        options |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE, **total}
+        options |= {
+            "address": "local",
+            "include_dashboard": False,
+            "object_store_memory": STORE,
+            **total,
+        }
     else:
         options |= {"address": workers.address}
     try:
         ray.init(**options)
-    except Exception as error:  # a start that takes Ray more than 30 seconds raises a bare Exception
+    except (
+        Exception
+    ) as error:  # a start that takes Ray more than 30 seconds raises a bare Exception
         where = "on this machine" if workers.address is None else f"at {workers.address}"
         raise UserError(f"no Ray cluster {where}: {first_line(error)}{hint(workers)}") from error
     try:
@@ -99,16 +113,25 @@ def first_line(error: BaseException) -> str:
 def check_machine(workers: Workers) -> None:
     """Raise UserError if this machine has too few cores or GPUs."""
     needs, here = workers.count * workers.threads, len(cores())
-    said, instead = f"of {_count(workers.threads, 'thread')} need {needs} cores", "fewer --workers or --threads"
+    said, instead = (
+        f"of {_count(workers.threads, 'thread')} need {needs} cores",
+        "fewer --workers or --threads",
+    )
     has = f"this process may use {here}"
     if needs <= here and workers.gpus:
         import torch
 
         needs, here = math.ceil(workers.count * workers.gpus), torch.cuda.device_count()
-        said, instead = f"with --gpus-per-worker {workers.gpus:g} need {_count(needs, 'GPU')}", "fewer --workers"
+        said, instead = (
+            f"with --gpus-per-worker {workers.gpus:g} need {_count(needs, 'GPU')}",
+            "fewer --workers",
+        )
         has = f"torch sees {here} here"
     if needs > here:
-        raise UserError(f"--workers {workers.count} {said}, and {has}; give {instead}, or --ray-address of a cluster")
+        raise UserError(
+            f"--workers {workers.count} {said}, and {has}; give {instead}, or --ray-address of a"
+            " cluster"
+        )
 
 
 def check_reachable(address: str) -> None:
@@ -117,12 +140,15 @@ def check_reachable(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     instead = "start the head node with `ray start --head`, and give its HOST:PORT or auto"
-    with explained(f"--ray-address {address}: nothing answers there", OSError, ValueError, instead=instead):
+    with explained(
+        f"--ray-address {address}: nothing answers there", OSError, ValueError, instead=instead
+    ):
         socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN).close()
 
 
 def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -> None:
-    """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too small."""
+    """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too
+    small."""
     deadline = time.monotonic() + JOINED_WITHIN
     while (wrong := lacks_room(nodes(), workers)) and time.monotonic() <= deadline:
         time.sleep(0.5)
@@ -131,7 +157,8 @@ def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -
 
 
 def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
-    """Why the living nodes, as ray.nodes() has them, are too small for the workers; "" if they are not."""
+    """Why the living nodes, as ray.nodes() has them, are too small for the workers; "" if they are
+    not."""
     room, described = 0, []
     for node in (node for node in nodes if node["Alive"]):
         cpus, gpus = (node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))
@@ -139,8 +166,9 @@ def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
         room += int(min(fits, gpus // workers.gpus) if workers.gpus else fits)
         described.append(f"{node['NodeManagerHostname']}: {cpus:g} CPUs, {gpus:g} GPUs")
     wrong = (
-        f"--workers {workers.count} of {_count(workers.threads, 'thread')} and {_count(workers.gpus, 'GPU')} do "
-        f"not fit: the cluster has room for {room} ({'; '.join(described)}); give fewer --workers or --threads"
+        f"--workers {workers.count} of {_count(workers.threads, 'thread')} and"
+        f" {_count(workers.gpus, 'GPU')} do not fit: the cluster has room for {room}"
+        f" ({'; '.join(described)}); give fewer --workers or --threads"
     )
     return wrong if room < workers.count else ""
 

@@ -1,7 +1,8 @@
 """Workers of a Ray cluster: started, handed chunks, replaced when they die.
 
-A worker that dies gives back what it had not finished. Its results leave one by one, so that nothing that it finished
-is decoded again. The one that takes its place has its cores and does the rest.
+A worker that dies gives back what it had not finished. Its results leave one by one, so that
+nothing that it finished is decoded again. The one that takes its place has its cores and does the
+rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from harness.runs.responses import Response, Result
 
 PLACED_WITHIN = 120.0  # seconds for a worker to find room in the cluster
 STARTS = 3  # failed starts in a row after which a place is given up
-HOPELESS = 12  # deaths in a row with nothing decoded between them, or three of every worker if that is more
+# deaths in a row with nothing decoded between them, or three of every worker if that is more
+HOPELESS = 12
 RECEIPT_WITHIN = 10.0  # seconds
 
 
@@ -55,7 +57,12 @@ class RayPool:
 
     def __init__(self, run: ResolvedRun, scratch: Path, actor: type[Any] = Actor) -> None:
         assert run.workers is not None, "a run without workers has no cluster"
-        self.config, self._settings, self._scratch, self._class = run.config, run.workers, scratch, actor
+        self.config, self._settings, self._scratch, self._class = (
+            run.config,
+            run.workers,
+            scratch,
+            actor,
+        )
         self._workers: list[RemoteWorker] = []
         self._stack = ExitStack()
         self._about: dict[str, dict[str, Any]] = {}
@@ -94,23 +101,34 @@ class RayPool:
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
         """As WorkerPool says; the mean of the workers."""
         found = []
-        refs = [(worker, worker.actor.ask.remote("warm_up", suite, first)) for worker in self._workers]
+        refs = [
+            (worker, worker.actor.ask.remote("warm_up", suite, first)) for worker in self._workers
+        ]
         for worker, ref in refs:
             try:
                 found.append(self._ray.get(ref))
             except self._ray.exceptions.RayError as error:
                 if (wrong := _user_error(error)) is not None:
                     raise wrong from error
-                self._replace(worker, f"worker {worker.name} died at its first response: {_reason(error)}")
+                self._replace(
+                    worker, f"worker {worker.name} died at its first response: {_reason(error)}"
+                )
         return {method: fmean(each[method] for each in found) for method in first if found}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As WorkerPool says. Raises UserError for what is wrong with the run itself, and if no worker is left."""
+        """As WorkerPool says. Raises UserError for what is wrong with the run itself, and if no
+        worker is left."""
         while True:
             for worker in self._workers:
-                if worker.ready and worker.waits is None and (chunk := queue.take(worker.name)) is not None:
+                if (
+                    worker.ready
+                    and worker.waits is None
+                    and (chunk := queue.take(worker.name)) is not None
+                ):
                     worker.chunk = chunk
-                    worker.waits = worker.actor.decode.options(num_returns="streaming").remote(chunk)
+                    worker.waits = worker.actor.decode.options(num_returns="streaming").remote(
+                        chunk
+                    )
             if not any(worker.chunk for worker in self._workers) and queue.empty:
                 return
             self._look_for_room()
@@ -129,33 +147,49 @@ class RayPool:
         idle = [worker for worker in self._workers if worker.ready and worker.waits is None]
         if self._about and self._began:
             refs = [worker.actor.ask.remote("receipt") for worker in idle]
-            done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=RECEIPT_WITHIN) if refs else ([], [])
+            done, _ = (
+                self._ray.wait(refs, num_returns=len(refs), timeout=RECEIPT_WITHIN)
+                if refs
+                else ([], [])
+            )
             for worker, ref in zip(idle, refs, strict=True):
-                with suppress(self._ray.exceptions.RayError):  # of a worker that died while it was idle
+                with suppress(
+                    self._ray.exceptions.RayError
+                ):  # of a worker that died while it was idle
                     self._about[worker.name]["end"] = self._ray.get(ref) if ref in done else None
         self._began = True
         return {"workers": self._about}
 
     def _spawn(self) -> RemoteWorker:
         """A worker that says where it is."""
-        options = {"num_cpus": self._settings.threads, "num_gpus": self._settings.gpus, "max_restarts": 0}
+        options = {
+            "num_cpus": self._settings.threads,
+            "num_gpus": self._settings.gpus,
+            "max_restarts": 0,
+        }
         actor = self._remote.options(**options, scheduling_strategy="SPREAD").remote()
         return RemoteWorker(actor, actor.hello.remote(), time.monotonic())
 
     def _wait(self) -> list[RemoteWorker]:
         """The workers that have something to say, or none within a second."""
         waiting = {worker.waits: worker for worker in self._workers if worker.waits is not None}
-        ready, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0) if waiting else ([], [])
+        ready, _ = (
+            self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+            if waiting
+            else ([], [])
+        )
         if waiting and not ready:
             ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=1.0)
         return [waiting[ref] for ref in ready]
 
     def _advance(self, worker: RemoteWorker, queue: Queue | None = None) -> None:
-        """A worker that is starting has answered: load, or be ready. queue: of a run that is going on."""
+        """A worker that is starting has answered: load, or be ready. queue: of a run that is going
+        on."""
         try:
             self._go_on(worker, self._ray.get(worker.waits))
         except self._ray.exceptions.RayError as error:
-            # While a run is going on it is tried again; before, what is wrong is the user's to put right.
+            # While a run is going on it is tried again; before, what is wrong is the user's to put
+            # right.
             wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
             if queue is None:
                 raise wrong from error
@@ -168,8 +202,13 @@ class RayPool:
     def _go_on(self, worker: RemoteWorker, reply: Any) -> None:
         if not worker.name:
             self._place(worker, reply)
-            options, folders = pickled(self._settings.options), (str(Path.cwd()), str(self._scratch))
-            worker.waits = worker.actor.load.remote(options, self.config, list(worker.cores), *folders)
+            options, folders = (
+                pickled(self._settings.options),
+                (str(Path.cwd()), str(self._scratch)),
+            )
+            worker.waits = worker.actor.load.remote(
+                options, self.config, list(worker.cores), *folders
+            )
             return
         description, items, receipt = reply
         self.description = self.description or description
@@ -188,14 +227,22 @@ class RayPool:
         }
 
     def _place(self, worker: RemoteWorker, reply: dict[str, Any]) -> None:
-        """Give a worker its name, and cores that no other one has. Raises UserError if its machine has too few."""
-        worker.host, worker.machine, worker.gpus = reply["host"], reply["machine"], tuple(reply["gpus"])
-        others = {core for each in self._workers if each.machine == worker.machine for core in each.cores}
+        """Give a worker its name, and cores that no other one has. Raises UserError if its machine
+        has too few."""
+        worker.host, worker.machine, worker.gpus = (
+            reply["host"],
+            reply["machine"],
+            tuple(reply["gpus"]),
+        )
+        others = {
+            core for each in self._workers if each.machine == worker.machine for core in each.cores
+        }
         free = [core for core in reply["cores"] if core not in others]
         if len(free) < self._settings.threads:
             raise UserError(
-                f"{worker.host} has {len(reply['cores'])} cores, too few for its workers of {self._settings.threads} "
-                "threads, each on cores of its own; give fewer --threads, or start Ray there with its own --num-cpus"
+                f"{worker.host} has {len(reply['cores'])} cores, too few for its workers of"
+                f" {self._settings.threads} threads, each on cores of its own; give fewer"
+                " --threads, or start Ray there with its own --num-cpus"
             )
         worker.cores = tuple(free[: self._settings.threads])
         place = f"gpu{worker.gpus[0]}" if self._settings.gpus and worker.gpus else "cpu"
@@ -218,8 +265,9 @@ class RayPool:
             self._replace(worker, f"worker {worker.name} died: {reason}")
             if self._deaths >= max(HOPELESS, STARTS * self._settings.count):
                 raise UserError(
-                    f"{self._deaths} workers died one after the other and decoded nothing, the last one so: {reason}; "
-                    "what is finished is kept: put that right and go on with --resume"
+                    f"{self._deaths} workers died one after the other and decoded nothing, the last"
+                    f" one so: {reason}; what is finished is kept: put that right and go on with"
+                    " --resume"
                 ) from error
         return None
 
@@ -235,7 +283,8 @@ class RayPool:
         print(f"{message}; {then}", file=sys.stderr, flush=True)
 
     def _look_for_room(self) -> None:
-        """Raise UserError if workers wait too long for room: all of those that are to begin, or all that are left.
+        """Raise UserError if workers wait too long for room: all of those that are to begin, or all
+        that are left.
 
         At once where no node is left, as after the end of Ray's own processes on this machine.
         """
@@ -244,13 +293,15 @@ class RayPool:
             return
         if self._began and not any(node["Alive"] for node in self._ray.nodes()):
             raise UserError(
-                "Ray has no node left: its processes were ended, or its machines are gone; what is finished is kept: "
-                "go on with --resume"
+                "Ray has no node left: its processes were ended, or its machines are gone; what is"
+                " finished is kept: go on with --resume"
             )
-        if not self._workers or any(time.monotonic() - worker.since > PLACED_WITHIN for worker in waiting):
+        if not self._workers or any(
+            time.monotonic() - worker.since > PLACED_WITHIN for worker in waiting
+        ):
             raise UserError(
-                f"{len(waiting)} of {self._settings.count} workers found no room in the cluster within "
-                f"{PLACED_WITHIN:.0f} s: its nodes are busy, or gone; free them"
+                f"{len(waiting)} of {self._settings.count} workers found no room in the cluster"
+                f" within {PLACED_WITHIN:.0f} s: its nodes are busy, or gone; free them"
                 + (" and go on with --resume" if self._began else ", or give fewer --workers")
             )
 
@@ -269,7 +320,11 @@ def _reason(error: BaseException) -> str:
         return "Ray ended it, for its node was out of memory"
     if isinstance(error, exceptions.RayTaskError):
         cause = error.cause
-        return f"{type(cause).__name__}: {first_line(cause)}" if cause is not None else first_line(error)
+        return (
+            f"{type(cause).__name__}: {first_line(cause)}"
+            if cause is not None
+            else first_line(error)
+        )
     if "node has died" in str(error) or isinstance(error, exceptions.NodeDiedError):
         return "its node is gone"
     return "its process ended; it was killed, was out of memory, or crashed"

@@ -1,6 +1,8 @@
-"""What every table says about a run: the problems, the model, the machine, and doubts about its seconds.
+"""What every table says about a run: the problems, the model, the machine, and doubts about its
+seconds.
 
-What a caption has no room for stands below the table. What Acc., Speed and the rest mean is in docs/measuring.md.
+What a caption has no room for stands below the table. What Acc., Speed and the rest mean is in
+docs/measuring.md.
 """
 
 import json
@@ -23,7 +25,9 @@ from harness.suites.registry import GENERATED_DATA
 MOST_WORDS = 60  # of a caption
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
-UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
+UNCOMMITTED = (  # so that the record cannot be made again from one
+    "The code had changes that no commit has."
+)
 FEF_ROLES = ("fef", "two-stream")
 # Of the models that ship with this project, all, and those that were trained for FeF-DLLM.
 SHIPPED = {name for roles in ROLES_OF.values() for name in roles.values()}
@@ -32,7 +36,8 @@ UNTIMED = "Seconds were not measured for comparison{}."
 
 
 def divided(sentences: Sequence[str]) -> tuple[str, str]:
-    """A caption of at most MOST_WORDS, of the first sentences and shorter ones behind; and the other sentences."""
+    """A caption of at most MOST_WORDS, of the first sentences and shorter ones behind; and the
+    other sentences."""
     caption: list[str] = []
     rest: list[str] = []
     for sentence in sentences:
@@ -42,22 +47,27 @@ def divided(sentences: Sequence[str]) -> tuple[str, str]:
 
 
 def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> list[str]:
-    """Sentences, the most important first: problems, lengths of responses, models, what is missing, the machine.
+    """Sentences, the most important first: problems, lengths of responses, models, what is missing,
+    the machine.
 
-    They come from run.json's `weights`, `config` and `environment`; what is missing there is left out. doubts: of
-    `timing`, in a table that has seconds or speeds.
+    They come from run.json's `weights`, `config` and `environment`; what is missing there is left
+    out. doubts: of `timing`, in a table that has seconds or speeds.
     """
     questions, named = [], []
     for name, suite in run.config.suites.items():
         title, own = suite.title or name, suite.questions
         if own is not UNSET:
-            judge = own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
+            judge = (
+                own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
+            )
             questions.append(f"{title} is {own.file} ({own.sha256[:8]}), judged by {judge}")
         if suite.configuration is not UNSET:
             named.append(f"{title} {suite.configuration} ({str(suite.configuration_sha256)[:8]})")
     # A decoder that shares weights trained for FeF-DLLM decodes with another method's.
     models = [run.config.models.get(role, {}) for role in FEF_ROLES]
-    named_so = dict.fromkeys(PurePath(each).name for of_suites in models for each in of_suites.values())
+    named_so = dict.fromkeys(
+        PurePath(each).name for of_suites in models for each in of_suites.values()
+    )
     trained = [each for each in named_so if each not in SHIPPED or each in FOR_FEF]
     where = machine(run)
     return [
@@ -80,7 +90,8 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
 
 
 def _problems(measured: pd.DataFrame, run: Run) -> str:
-    """How many problems of which kind, so that those for development and those of a seed never look like others."""
+    """How many problems of which kind, so that those for development and those of a seed never look
+    like others."""
     draws, titles = run.config.draws, suite_titles(run)
     counts = measured.groupby("suite")["items"].max()
     if len(draws) > 1:
@@ -93,20 +104,30 @@ def _problems(measured: pd.DataFrame, run: Run) -> str:
         each = [f"{titles[suite]} {counts[suite]}" for suite in titles if suite in counts]
         text = f"{kind.capitalize()}s: {', '.join(each)}"
     if run.config.generated:
-        own = [titles[name] for name, suite in run.config.suites.items() if suite.questions is not UNSET]
+        own = [
+            titles[name]
+            for name, suite in run.config.suites.items()
+            if suite.questions is not UNSET
+        ]
         text += ", generated in the suites' formats" + (f" but for {', '.join(own)}" if own else "")
         text += f", drawn with seed {split[2]}" if split and split[2] else ""
     if len(draws) > 1:
         text += f", each with the seeds {', '.join(map(str, draws))}"
         text += ": accuracies are means, and ± is their standard deviation"
-        every = measured["items"] == measured["suite"].map(counts.to_dict()).astype(int) * len(draws)
+        every = measured["items"] == measured["suite"].map(counts.to_dict()).astype(int) * len(
+            draws
+        )
         text += "" if every.all() else "; not all responses are there yet"
     return f"{text}."
 
 
 def _lengths(run: Run) -> list[str]:
     """The tokens of a response, by suite where they differ; methods are noted."""
-    settings = [(suite, own) for method in run.config.methods.values() for suite, own in method.suites.items()]
+    settings = [
+        (suite, own)
+        for method in run.config.methods.values()
+        for suite, own in method.suites.items()
+    ]
     by_suite: dict[str, set[int]] = {}
     for suite, own in settings:
         if own.gen_length is not None and suite in run.config.suites:
@@ -132,9 +153,11 @@ def ends(measured: pd.DataFrame, run: Run) -> list[str]:
     if len(without) == len(ending):
         return []
     return [
-        f"With stop_at_eos decoding ends at EOS; without it: {', '.join(without)}."
-        if without
-        else "Decoding ends at EOS."
+        (
+            f"With stop_at_eos decoding ends at EOS; without it: {', '.join(without)}."
+            if without
+            else "Decoding ends at EOS."
+        )
     ]
 
 
@@ -143,7 +166,11 @@ def _unusual(config: RunConfig) -> list[str]:
     template = "" if config.chat_template_args is UNSET else json.dumps(config.chat_template_args)
     found = [
         f"temperature {config.temperature:g}" if config.temperature else "",
-        f"seed {config.seed}" if config.temperature and config.seed is not None and len(config.draws) == 1 else "",
+        (
+            f"seed {config.seed}"
+            if config.temperature and config.seed is not None and len(config.draws) == 1
+            else ""
+        ),
         "plain prompts, without a chat template" if config.prompt == "plain" else "",
         f"chat template with {template}" if template else "",
         f"logits read at {config.reads_at}" if config.reads_at not in (UNSET, 0) else "",
@@ -153,7 +180,8 @@ def _unusual(config: RunConfig) -> list[str]:
 
 
 def _unended(run: Run) -> list[str]:
-    """How many responses reached their length without EOS or an end of turn, if the record says so and any did."""
+    """How many responses reached their length without EOS or an end of turn, if the record says so
+    and any did."""
     counted = run.items.reindex(columns=["eos_tokens", "post_stop_tokens"]).dropna()
     many = int((counted.sum(axis=1) == 0).sum())
     if not many:
@@ -163,19 +191,31 @@ def _unended(run: Run) -> list[str]:
 
 
 def empty(run: Run) -> list[str]:
-    """A sentence for every suite where some methods have no token before the first EOS in any response."""
-    longest = run.items.reindex(columns=["suite", "method", "content_tokens"]).groupby(["suite", "method"]).max()
-    titles, labels, silent = suite_titles(run), method_labels(run), longest.index[longest["content_tokens"] == 0]
-    suites = {str(suite): [labels[name] for each, name in silent if each == suite] for suite, _ in silent}
+    """A sentence for every suite where some methods have no token before the first EOS in any
+    response."""
+    longest = (
+        run.items.reindex(columns=["suite", "method", "content_tokens"])
+        .groupby(["suite", "method"])
+        .max()
+    )
+    titles, labels, silent = (
+        suite_titles(run),
+        method_labels(run),
+        longest.index[longest["content_tokens"] == 0],
+    )
+    suites = {
+        str(suite): [labels[name] for each, name in silent if each == suite] for suite, _ in silent
+    }
     return [
-        f"All responses of {', '.join(names)} on {titles[suite]} are empty: --gen-length and --block-length may not "
-        "suit the model."
+        f"All responses of {', '.join(names)} on {titles[suite]} are empty: --gen-length and"
+        " --block-length may not suit the model."
         for suite, names in suites.items()
     ]
 
 
 def timing(run: Run) -> list[str]:
-    """Sentences for a table with seconds: whether they were measured for comparison, and reasons for doubt."""
+    """Sentences for a table with seconds: whether they were measured for comparison, and reasons
+    for doubt."""
     if not timed(run):
         batch = run.config.batch
         many = "as many responses as memory had room for" if batch == "auto" else f"up to {batch}"
@@ -183,8 +223,14 @@ def timing(run: Run) -> list[str]:
     if run.speed is None:
         return timing_sentences(run)
     draws = len(run.speed.config.draws)
-    counts = sorted({int(count) // draws for count in run.speed.items.groupby("suite")["item"].nunique()})
-    items = "1 problem" if counts == [1] else f"{' to '.join(map(str, {counts[0]: 0, counts[-1]: 0}))} problems"
+    counts = sorted(
+        {int(count) // draws for count in run.speed.items.groupby("suite")["item"].nunique()}
+    )
+    items = (
+        "1 problem"
+        if counts == [1]
+        else f"{' to '.join(map(str, {counts[0]: 0, counts[-1]: 0}))} problems"
+    )
     where = f"{same_tokens_with(run)}: {machine(run.speed)}"
     first = f"Speed is of a run of its own over the first {items} of each suite, {where}."
     return [first, *timing_sentences(run.speed)]
@@ -199,12 +245,19 @@ def _models(meta: RunRecord) -> str:
         kind = f" ({size} parameters)" if parameters else ""
         return f"Measured on this repository's {', '.join(names)}{kind}; {INCOMPARABLE}"
     largest = "at most " if len(names) > 1 else ""
-    named = (", ".join(names) or "an unnamed model") + (f" ({largest}{size} parameters)" if parameters else "")
-    return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
+    named = (", ".join(names) or "an unnamed model") + (
+        f" ({largest}{size} parameters)" if parameters else ""
+    )
+    return (
+        f"Measured on {named}; {INCOMPARABLE}"
+        if 0 < parameters < SMALL
+        else f"Measured on {named}."
+    )
 
 
 def machine(run: Run) -> str:
-    """Device, threads and dtype of a run, how its models ran where that is not as usual, and its workers."""
+    """Device, threads and dtype of a run, how its models ran where that is not as usual, and its
+    workers."""
     environment, config = run.meta.environment, run.config
     device = str(environment.get("device") or "")
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
@@ -221,7 +274,8 @@ def machine(run: Run) -> str:
 
 
 def _workers(meta: RunRecord) -> str:
-    """How many workers decoded, on how many hosts, and of which device each if they are unlike; "" without workers."""
+    """How many workers decoded, on how many hosts, and of which device each if they are unlike; ""
+    without workers."""
     sessions = [session["workers"] for session in meta.sessions if session.get("workers")]
     if not sessions:
         return ""
@@ -229,20 +283,26 @@ def _workers(meta: RunRecord) -> str:
     workers = {name: worker for session in sessions for name, worker in session.items()}
     hosts = len({worker.get("host") for worker in workers.values()})
     kinds = Counter(str(worker.get("name")) for worker in workers.values())
-    unlike = f" ({', '.join(f'{count} {name}' for name, count in sorted(kinds.items()))})" if len(kinds) > 1 else ""
+    unlike = (
+        f" ({', '.join(f'{count} {name}' for name, count in sorted(kinds.items()))})"
+        if len(kinds) > 1
+        else ""
+    )
     said = f"{' or '.join(map(str, counts))} worker{'' if counts == [1] else 's'}{unlike}"
     return f"{said} on {hosts} host{'' if hosts == 1 else 's'}"
 
 
 def _same_problems(run: Run) -> list[str]:
-    """A sentence for suites of one file, which means and intervals over suites take for problems of their own."""
+    """A sentence for suites of one file, which means and intervals over suites take for problems of
+    their own."""
     titles = suite_titles(run)
     named: dict[str, list[str]] = {}
     for suite, own in (run.meta.data.get("files") or {}).items():
         if suite in titles and own.get("sha256"):
             named.setdefault(own["sha256"], []).append(titles[suite])
     return [
-        f"{' and '.join(same)} are the same problems, which every mean over suites counts {len(same)} times."
+        f"{' and '.join(same)} are the same problems, which every mean over suites counts"
+        f" {len(same)} times."
         for same in named.values()
         if len(same) > 1
     ]
@@ -251,9 +311,17 @@ def _same_problems(run: Run) -> list[str]:
 def _left_out(run: Run) -> list[str]:
     """Responses that ended their workers, and were not decoded later."""
     rows = [row for session in run.meta.sessions for row in session.get("left_out", [])]
-    there = set(run.items[list(KEY)].itertuples(index=False, name=None)) if rows and len(run.items) else set()
-    missing = {key: row["reason"] for row in rows if (key := tuple(row[name] for name in KEY)) not in there}
+    there = (
+        set(run.items[list(KEY)].itertuples(index=False, name=None))
+        if rows and len(run.items)
+        else set()
+    )
+    missing = {
+        key: row["reason"] for row in rows if (key := tuple(row[name] for name in KEY)) not in there
+    }
     if not missing:
         return []
     reasons = "; ".join(dict.fromkeys(missing.values()))
-    return [f"{len(missing)} response{' was' if len(missing) == 1 else 's were'} left out: {reasons}."]
+    return [
+        f"{len(missing)} response{' was' if len(missing) == 1 else 's were'} left out: {reasons}."
+    ]

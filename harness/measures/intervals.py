@@ -1,4 +1,5 @@
-"""The uncertainty of a table's numbers, accuracy against speedup, and a finished run as frames for Python.
+"""The uncertainty of a table's numbers, accuracy against speedup, and a finished run as frames for
+Python.
 
 The statistics are those of harness/stats.py, applied here to methods and suites.
 """
@@ -34,17 +35,23 @@ from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wil
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
 MEANS = ["accuracy", "speedup", "forward_speedup"]
 UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
-TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup", "speedup_low", "speedup_high")]
+TRADEOFF = [
+    "method",
+    *("accuracy", "accuracy_low", "accuracy_high"),
+    *("speedup", "speedup_low", "speedup_high"),
+]
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have: `items`.
+    """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have:
+    `items`.
 
-    seconds: (items, 2), the reference's and the method's; fewer where the run has its seconds from another, NaN where
-    it was not timed. judged: items scored for both; lost, gained: those that only the reference, or only the method,
-    has right. same: items with the same tokens. problems: of the judged items. worth: independent verdicts for each
-    judged one; where problems have several seeds it is below 1, and seconds are a problem's over all.
+    seconds: (items, 2), the reference's and the method's; fewer where the run has its seconds from
+    another, NaN where it was not timed. judged: items scored for both; lost, gained: those that
+    only the reference, or only the method, has right. same: items with the same tokens. problems:
+    of the judged items. worth: independent verdicts for each judged one; where problems have
+    several seeds it is below 1, and seconds are a problem's over all.
     """
 
     items: int
@@ -61,18 +68,21 @@ Pairs = Mapping[tuple[str, str], Paired]
 
 
 def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
-    """Every method beside the reference, by (method, suite), where they share items. Raises as `measure` does."""
+    """Every method beside the reference, by (method, suite), where they share items. Raises as
+    `measure` does."""
     found, compared = {}, 1.0 if timed(run) else math.nan
-    for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(PAIR, observed=True):
+    for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(
+        PAIR, observed=True
+    ):
         right, verdict = own["verdict_reference"], own["verdict"]
         seconds = own[BOTH_SECONDS] if run.speed is None else own[BOTH_SECONDS].dropna()
         worth, difference = 1.0, (verdict - right).dropna()
         if len(run.config.draws) > 1:
             seconds = seconds.groupby(own["problem"]).sum()
             if len(difference):
-                worth = effective_trials(difference.to_numpy(), own["problem"][difference.index].to_numpy()) / len(
-                    difference
-                )
+                worth = effective_trials(
+                    difference.to_numpy(), own["problem"][difference.index].to_numpy()
+                ) / len(difference)
         found[str(method), str(suite)] = Paired(
             items=len(own),
             seconds=compared * seconds.to_numpy(),
@@ -89,8 +99,9 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
 def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
     """`measured`, the rows of one table, with UNCERTAINTY.
 
-    Accuracy has Wilson's interval, in percent, and speedup a bootstrap's over the paired items. p_value: exact McNemar
-    of accuracy against LLaDA on the shared items; p_holm: adjusted over all rows of `measured`. NaN without a pair.
+    Accuracy has Wilson's interval, in percent, and speedup a bootstrap's over the paired items.
+    p_value: exact McNemar of accuracy against LLaDA on the shared items; p_holm: adjusted over all
+    rows of `measured`. NaN without a pair.
     """
     rows = []
     for row in measured.to_dict("records"):
@@ -108,11 +119,12 @@ def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
 
 
 def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.DataFrame:
-    """A row per method: plain means of accuracy, speedup and forward_speedup over `suites`, with ENDS.
+    """A row per method: plain means of accuracy, speedup and forward_speedup over `suites`, with
+    ENDS.
 
-    measured: rows of `measure`. Each number's mean is over `suites_with` it; NaN where one of these is missing.
-    Accuracy's interval is Wilson's over as many items as give the mean its variance: suites^2 / sum(1 / items), which
-    is all of them where suites are equal in size.
+    measured: rows of `measure`. Each number's mean is over `suites_with` it; NaN where one of these
+    is missing. Accuracy's interval is Wilson's over as many items as give the mean its variance:
+    suites^2 / sum(1 / items), which is all of them where suites are equal in size.
     """
     rows = []
     over = {name: suites_with(measured, suites, name) for name in MEANS}
@@ -124,24 +136,31 @@ def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.Dat
             scored = own.loc[over["accuracy"], "trials"]
             accuracies = wilson(accuracy / 100, len(scored) ** 2 / (1 / scored).sum())
         if method != REFERENCE and pd.notna(speeds[0]):
-            intervals = speedup_interval([pairs[str(method), suite].seconds for suite in over["speedup"]])
+            intervals = speedup_interval(
+                [pairs[str(method), suite].seconds for suite in over["speedup"]]
+            )
         rows.append([method, accuracy, *speeds, *(100 * end for end in accuracies), *intervals])
     return pd.DataFrame(rows, columns=["method", *MEANS, *ENDS])
 
 
 def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
-    """A row per method in the run's order, columns TRADEOFF, and sentences on what had to be left out.
+    """A row per method in the run's order, columns TRADEOFF, and sentences on what had to be left
+    out.
 
-    `means` over the suites that LLaDA is scored on. A method that lacks a suite is left out, and all are where the run
-    was not timed. Raises UserError if the records are damaged.
+    `means` over the suites that LLaDA is scored on. A method that lacks a suite is left out, and
+    all are where the run was not timed. Raises UserError if the records are damaged.
     """
     measured = measure(run)
     if not timed(run):
-        return pd.DataFrame(columns=TRADEOFF), ["the run's seconds were not measured for comparison"]
+        return pd.DataFrame(columns=TRADEOFF), [
+            "the run's seconds were not measured for comparison"
+        ]
     reference = measured[(measured["method"] == REFERENCE) & (measured["scored"] > 0)]
     suites = [suite for suite in suite_titles(run) if suite in set(reference["suite"])]
     if not suites:
-        return pd.DataFrame(columns=TRADEOFF), ["the run has no scored items of LLaDA to compare with"]
+        return pd.DataFrame(columns=TRADEOFF), [
+            "the run has no scored items of LLaDA to compare with"
+        ]
     titles, labels, pairs = suite_titles(run), method_labels(run), paired(run)
     unscored = [titles[suite] for suite in titles if suite not in suites]
     left_out = [f"without {', '.join(unscored)}: LLaDA is not scored there"] if unscored else []
@@ -156,7 +175,17 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
 
 
 SUMMARY = [
-    *("method", "label", "checkpoint", "suite", "items", "scored", "accuracy", "accuracy_low", "accuracy_high"),
+    *(
+        "method",
+        "label",
+        "checkpoint",
+        "suite",
+        "items",
+        "scored",
+        "accuracy",
+        "accuracy_low",
+        "accuracy_high",
+    ),
     *("seconds", "speedup", "speedup_low", "speedup_high", "forwards", "forward_speedup", *LENGTHS),
 ]
 OVER_SUITES = ["accuracy", "seconds", "speedup", "forwards", "forward_speedup"]
@@ -165,9 +194,10 @@ WINDOWS = list(WindowRecord.__struct_fields__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a run measured. folder: its records and tables. items: a row per response. windows: one per speculative
-    window, with at least the columns WINDOWS. summary: a row per method and suite (`summarise`). means: a row per
-    method, the plain means of its numbers over the suites, of methods that have all of the run's.
+    """What a run measured. folder: its records and tables. items: a row per response. windows: one
+    per speculative window, with at least the columns WINDOWS. summary: a row per method and suite
+    (`summarise`). means: a row per method, the plain means of its numbers over the suites, of
+    methods that have all of the run's.
     """
 
     folder: Path
@@ -179,10 +209,14 @@ class Evaluation:
     def __repr__(self) -> str:
         rows = self.summary.groupby("suite", sort=False)["items"].max()
         suites = ", ".join(f"{suite} ({items} items)" for suite, items in rows.items())
-        return f"Evaluation in {self.folder}: {suites}\nmethods: {', '.join(self.summary['method'].unique())}"
+        return (
+            f"Evaluation in {self.folder}: {suites}\nmethods:"
+            f" {', '.join(self.summary['method'].unique())}"
+        )
 
     def traces(self) -> Iterator[TraceRecord]:
-        """What every response of a traced run did, one after the other; none of a run without --trace."""
+        """What every response of a traced run did, one after the other; none of a run without
+        --trace."""
         return (record for _, record in each_frame(self.folder))
 
 
@@ -190,17 +224,24 @@ def evaluated(run: Run) -> Evaluation:
     """A finished run as frames. Raises UserError as `summarise` does."""
     windows = run.windows if len(run.windows) else pd.DataFrame(columns=WINDOWS)
     summary = summarise(run)
-    whole = summary.groupby("method", sort=False)["suite"].transform("nunique") == summary["suite"].nunique()
-    means = summary[whole].groupby(["method", "label"], sort=False)[OVER_SUITES].mean().reset_index()
+    whole = (
+        summary.groupby("method", sort=False)["suite"].transform("nunique")
+        == summary["suite"].nunique()
+    )
+    means = (
+        summary[whole].groupby(["method", "label"], sort=False)[OVER_SUITES].mean().reset_index()
+    )
     return Evaluation(run.folder, run.items, windows, summary, means)
 
 
 def summarise(run: Run) -> pd.DataFrame:
-    """A row per method and suite in the configuration's order, columns SUMMARY, with the numbers of the run's tables.
+    """A row per method and suite in the configuration's order, columns SUMMARY, with the numbers of
+    the run's tables.
 
-    After these a column for each option that the configuration sets. seconds, forwards: means of a response; accuracy
-    and speedup are those of `measure`, with their 95% intervals. NaN where there is nothing to measure: an unscored
-    suite, a run without LLaDA, or one that was not timed. Raises UserError if the records are damaged.
+    After these a column for each option that the configuration sets. seconds, forwards: means of a
+    response; accuracy and speedup are those of `measure`, with their 95% intervals. NaN where there
+    is nothing to measure: an unscored suite, a run without LLaDA, or one that was not timed. Raises
+    UserError if the records are damaged.
     """
     if run.items.empty:
         return pd.DataFrame(columns=SUMMARY)
@@ -210,7 +251,10 @@ def summarise(run: Run) -> pd.DataFrame:
     forwards = run.items.groupby(PAIR)["forwards"].mean().reset_index()
     rows = rows.astype(dict.fromkeys(PAIR, str)).merge(forwards, on=PAIR)
     methods = run.config.methods
-    settings = [methods[of].suites.get(on, Setting()) for of, on in zip(rows["method"], rows["suite"], strict=True)]
+    settings = [
+        methods[of].suites.get(on, Setting())
+        for of, on in zip(rows["method"], rows["suite"], strict=True)
+    ]
     for name in LENGTHS:
         rows[name] = [getattr(setting, name) for setting in settings]
     own = pd.DataFrame([setting.options for setting in settings], index=rows.index)

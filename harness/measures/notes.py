@@ -1,4 +1,5 @@
-"""Notes on the numbers of a method and suite: in what its settings differ, what is missing, what misjudges it."""
+"""Notes on the numbers of a method and suite: in what its settings differ, what is missing, what
+misjudges it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
@@ -23,12 +24,16 @@ from harness.suites.registry import FOREIGN, SUITES, split_named, suite_named
 
 OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
 SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
-END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf")  # of all methods alike, where they have them
+END_OPTIONS = (
+    "logits_eos_inf",
+    "confidence_eos_eot_inf",
+)  # of all methods alike, where they have them
 COMMIT = 7  # digits of a commit in a note
 
 
 def against_reference(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], str]:
-    """A note for every method and suite whose settings are not those of a method of the run; "" where they are.
+    """A note for every method and suite whose settings are not those of a method of the run; ""
+    where they are.
 
     And for those whose block model attends in other blocks than its own.
     """
@@ -51,17 +56,25 @@ def stops(method: Method, setting: Setting) -> bool:
     return method.role == "ar" or bool(setting.options.get("stop_at_eos"))
 
 
-def _differences(own: Setting, reference: Setting | None, data: str, whose: str = "LLaDA's") -> Iterator[str]:
+def _differences(
+    own: Setting, reference: Setting | None, data: str, whose: str = "LLaDA's"
+) -> Iterator[str]:
     if own.tuned_on == data:
         yield "tuned on these problems"
     elif own.tuned_on and data and not (split_named(own.tuned_on) or split_named(data)):
-        yield f"tuned on another file ({own.tuned_on[:COMMIT]}), which may have some of these problems"
+        yield (
+            f"tuned on another file ({own.tuned_on[:COMMIT]}), which may have some of these"
+            " problems"
+        )
     if own.attends is not UNSET:
         yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
     if reference is None:
         return
     found = []
-    if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
+    if (
+        None not in (own.gen_length, reference.gen_length)
+        and own.gen_length != reference.gen_length
+    ):
         found.append(f"responses of {own.gen_length} tokens, {whose} of {reference.gen_length}")
     blocks = [_block(setting) for setting in (own, reference)]
     if None not in blocks and blocks[0] != blocks[1]:
@@ -81,15 +94,21 @@ def _block(setting: Setting) -> str | None:
     """The blocks of a response in words; None where the record does not say."""
     if setting.block_length is None:
         return None
-    return "full sequence" if setting.block_length == setting.gen_length else f"blocks of {setting.block_length}"
+    return (
+        "full sequence"
+        if setting.block_length == setting.gen_length
+        else f"blocks of {setting.block_length}"
+    )
 
 
-def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, str], str] | None = None) -> pd.DataFrame:
-    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note, and seconds_note, of seconds that
-    are not beside LLaDA's.
+def with_notes(
+    measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, str], str] | None = None
+) -> pd.DataFrame:
+    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note, and
+    seconds_note, of seconds that are not beside LLaDA's.
 
-    settings: notes on settings, of `against_reference` if they are not given. accuracy_full and speed_full: whether no
-    row has more items.
+    settings: notes on settings, of `against_reference` if they are not given. accuracy_full and
+    speed_full: whether no row has more items.
     """
     by_suite = measured.groupby("suite")
     most = by_suite["items"].transform("max")
@@ -111,7 +130,10 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:
             if REFERENCE not in run.config.methods:
-                return f"no speedup: the run has no method {REFERENCE}; --against compares with another"
+                return (
+                    f"no speedup: the run has no method {REFERENCE}; --against compares with"
+                    " another"
+                )
             return "no speedup: LLaDA has no record of these items"
         short = row.shared_items < row.most and row.method != REFERENCE
         return f"speedups over the {row.shared_items} items shared with LLaDA" if short else ""
@@ -122,16 +144,6 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
         return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
 
     shares = measured.set_index(["method", "suite"])["disturbed_share"].to_dict()
-
-    def disturbed_note(row: Any) -> str:
-        for method, possessive in ((str(row.method), "its"), (REFERENCE, "LLaDA's")):
-            share = shares.get((method, str(row.suite)), 0.0)
-            if share > MOST_DISTURBED:
-                return f"no Speed: other programs had the cores in {100 * share:.0f}% of {possessive} seconds"
-        if not row.disturbed:
-            return ""
-        return f"{row.disturbed:.0f} of {row.items} responses were timed while other programs had the cores"
-
     other = other_tokenizers(run)
 
     def tokenizer_note(row: Any) -> str:
@@ -141,12 +153,24 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
     return measured.assign(
         accuracy_note=[accuracy_note(row) for row in rows],
         speed_note=[
-            joined(forward_note(row), disturbed_note(row), tokenizer_note(row), length_note(row), settings_note(row))
+            joined(
+                forward_note(row),
+                _disturbed_note(row, shares),
+                tokenizer_note(row),
+                length_note(row),
+                settings_note(row),
+            )
             for row in rows
         ],
         forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
         seconds_note=[
-            joined(disturbed_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
+            joined(
+                _disturbed_note(row, shares),
+                tokenizer_note(row),
+                length_note(row),
+                settings_note(row),
+            )
+            for row in rows
         ],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
@@ -154,8 +178,25 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
     )
 
 
-def notes_of(run: Run, numbers: Iterable[tuple[str, str, str]], reference: str = REFERENCE) -> list[str]:
-    """The notes of numbers, each (method, suite, note of `with_notes`), in lines: of which methods and suites, what."""
+def _disturbed_note(row: Any, shares: Mapping[Any, float]) -> str:
+    """What to say of seconds while other programs had the cores; shares: of them by method and
+    suite."""
+    for method, possessive in ((str(row.method), "its"), (REFERENCE, "LLaDA's")):
+        share = shares.get((method, str(row.suite)), 0.0)
+        if share > MOST_DISTURBED:
+            percent = f"{100 * share:.0f}%"
+            return f"no Speed: other programs had the cores in {percent} of {possessive} seconds"
+    if not row.disturbed:
+        return ""
+    responses = f"{row.disturbed:.0f} of {row.items} responses"
+    return f"{responses} were timed while other programs had the cores"
+
+
+def notes_of(
+    run: Run, numbers: Iterable[tuple[str, str, str]], reference: str = REFERENCE
+) -> list[str]:
+    """The notes of numbers, each (method, suite, note of `with_notes`), in lines: of which methods
+    and suites, what."""
     settings = against_reference(run, reference)
     texts = with_notes(measure(run), run, settings).set_index(["method", "suite"]).to_dict("index")
     labels, titles, found = method_labels(run), suite_titles(run), dict[str, dict[str, None]]()

@@ -1,8 +1,9 @@
-"""Tokens, calls and seconds of responses: the field's measures by each definition, and accuracy against parallelism.
+"""Tokens, calls and seconds of responses: the field's measures by each definition, and accuracy
+against parallelism.
 
-A definition changes the number, not the decoder: one that counts padding has more than twice the tokens a forward of
-one that does not. A series is one decoder at several settings; it has a curve, and the area under it
-(AUP).
+A definition changes the number, not the decoder: one that counts padding has more than twice the
+tokens a forward of one that does not. A series is one decoder at several settings; it has a curve,
+and the area under it (AUP).
 """
 
 import fnmatch
@@ -41,10 +42,12 @@ SHARES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
 
 @dataclass(frozen=True)
 class Definition:
-    """A measure: tokens counted / what they are divided by, of sums over the responses, or a mean of their ratios.
+    """A measure: tokens counted / what they are divided by, of sums over the responses, or a mean
+    of their ratios.
 
-    counts: content (before the first EOS or end of turn), written (content and what else is no EOS), generated (all,
-    padding included) or seen (prompt and written). Whose they are is in docs/measuring.md.
+    counts: content (before the first EOS or end of turn), written (content and what else is no
+    EOS), generated (all, padding included) or seen (prompt and written). Whose they are is in
+    docs/measuring.md.
     """
 
     counts: str
@@ -71,12 +74,14 @@ LEDGER = [
 
 
 def token_ledger(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has items, in the configuration's order; columns are LEDGER.
+    """One row per method and suite that has items, in the configuration's order; columns are
+    LEDGER.
 
-    seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its seconds; DEFINITIONS: as
-    each says. positions_per_token: token positions that went through the model for a token of content. NaN where the
-    record has no such counts, in seconds where the run was not timed, and in what is of a token for another tokenizer.
-    Raises UserError as `measure` does.
+    seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its
+    seconds; DEFINITIONS: as each says. positions_per_token: token positions that went through the
+    model for a token of content. NaN where the record has no such counts, in seconds where the run
+    was not timed, and in what is of a token for another tokenizer. Raises UserError as `measure`
+    does.
     """
     items = checked_items(run)
     lengths = {
@@ -84,8 +89,11 @@ def token_ledger(run: Run) -> pd.DataFrame:
         for name, method in run.config.methods.items()
         for suite, setting in method.suites.items()
     }
-    # Where an older record has no post_stop_tokens, they are what the other tokens leave of gen_length.
-    configured = [lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)]
+    # Where an older record has no post_stop_tokens, they are what the other tokens leave of
+    # gen_length.
+    configured = [
+        lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)
+    ]
     left = -items["content_tokens"] - items["eos_tokens"] + configured
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     if not timed(run):
@@ -95,8 +103,12 @@ def token_ledger(run: Run) -> pd.DataFrame:
     items["generated"] = items["written"] + items["eos_tokens"]
     items["seen"] = items["written"] + items["prompt_tokens"]
     groups = items.groupby(PAIR, observed=True)
-    means = groups[["seconds", *UNTIL, *TOKENS, *PASSES, "content", "written", "generated", "seen"]].mean()
-    ledger = means[[*UNTIL, *TOKENS, *PASSES]].assign(items=groups.size(), seconds_per_item=means["seconds"])
+    means = groups[
+        ["seconds", *UNTIL, *TOKENS, *PASSES, "content", "written", "generated", "seen"]
+    ].mean()
+    ledger = means[[*UNTIL, *TOKENS, *PASSES]].assign(
+        items=groups.size(), seconds_per_item=means["seconds"]
+    )
     for name, share in SHARES.items():
         ledger[name] = groups["seconds"].quantile(share)
     for name, own in DEFINITIONS.items():
@@ -109,7 +121,9 @@ def token_ledger(run: Run) -> pd.DataFrame:
     other = ledger.index.get_level_values("method").isin(other_tokenizers(run))
     ledger.loc[other, [*DEFINITIONS, "positions_per_token"]] = math.nan
     named = by_name(ledger)
-    return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[LEDGER]
+    return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[
+        LEDGER
+    ]
 
 
 def _ratio(items: pd.DataFrame, above: str, below: str) -> pd.Series:
@@ -127,11 +141,12 @@ Values = npt.NDArray[np.float64]
 
 
 def aup(tpf: Values, accuracy: Values, best: float) -> float:
-    """Accuracy under parallelism as d3LLM publishes it: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py.
+    """Accuracy under parallelism as d3LLM publishes it: `get_aup` of hao-ai-lab/d3LLM,
+    AUP_leaderboard/aup_utils.py.
 
-    tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest accuracy of all
-    methods. Settings LOSS points below the first are cut; NaN where that is the last one, for which the published code
-    stops, and where all is wrong.
+    tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest
+    accuracy of all methods. Settings LOSS points below the first are cut; NaN where that is the
+    last one, for which the published code stops, and where all is wrong.
     """
     order = np.argsort(tpf, kind="stable")
     tpf, accuracy = tpf[order], accuracy[order]
@@ -146,8 +161,8 @@ def aup(tpf: Values, accuracy: Values, best: float) -> float:
 def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
     """The area under parallelism that no rival and no cut changes: (..., P) and (...,) to (...,).
 
-    As `aup`, with a weight that is 1 at the reference's accuracy, 0 at five points less, and even between; so nothing
-    is cut, and a setting that gets slightly worse changes it slightly.
+    As `aup`, with a weight that is 1 at the reference's accuracy, 0 at five points less, and even
+    between; so nothing is cut, and a setting that gets slightly worse changes it slightly.
     """
     order = np.argsort(tpf, axis=-1, kind="stable")
     tpf, accuracy = np.take_along_axis(tpf, order, -1), np.take_along_axis(accuracy, order, -1)
@@ -156,16 +171,21 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
 
 
 def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are CURVES.
+    """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are
+    CURVES.
 
-    tpf, accuracy: lists, content tokens per forward pass and percent of the scored settings, over the problems that
-    LLaDA and all of them have. aup: with the highest accuracy of the run's methods. area: relative to LLaDA, and its
-    interval: percentiles of problems drawn anew, with all methods' responses. named: as of `series_of`. Raises
-    UserError as `measure` does.
+    tpf, accuracy: lists, content tokens per forward pass and percent of the scored settings, over
+    the problems that LLaDA and all of them have. aup: with the highest accuracy of the run's
+    methods. area: relative to LLaDA, and its interval: percentiles of problems drawn anew, with all
+    methods' responses. named: as of `series_of`. Raises UserError as `measure` does.
     """
     items = checked_items(run).dropna(subset=["verdict", "content_tokens", "forwards"])
-    items = items.assign(count=1.0, method=items["method"].astype(str), suite=items["suite"].astype(str))
-    sums = items.groupby(["suite", "method", "problem"])[["verdict", "count", "content_tokens", "forwards"]].sum()
+    items = items.assign(
+        count=1.0, method=items["method"].astype(str), suite=items["suite"].astype(str)
+    )
+    sums = items.groupby(["suite", "method", "problem"])[
+        ["verdict", "count", "content_tokens", "forwards"]
+    ].sum()
     rows = []
     for title, methods in series_of(run, named or {}).items():
         if len({run.config.methods[name].method for name in methods}) > 1:
@@ -187,7 +207,9 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     wide = own.loc[[*dict.fromkeys([REFERENCE, *scored])]].unstack("method").dropna()
     if wide.empty:
         return []
-    drawn = np.random.default_rng(SEED).multinomial(len(wide), np.full(len(wide), 1 / len(wide)), RESAMPLES)
+    drawn = np.random.default_rng(SEED).multinomial(
+        len(wide), np.full(len(wide), 1 / len(wide)), RESAMPLES
+    )
     weights = np.vstack([np.ones(len(wide)), drawn])  # the problems themselves, then the resamples
 
     # Problems are drawn for all methods together: their curves are of the same problems.
@@ -201,21 +223,27 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     points = (len(scored), tpf[0].tolist(), accuracy[0].tolist())
     found = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
-    return [[title, suite, *points, *(round(float(each), 6) for each in found)]]  # exp differs between processors
+    return [
+        [title, suite, *points, *(round(float(each), 6) for each in found)]
+    ]  # exp differs between processors
 
 
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
-    """The run's methods by title, the shortest of their labels: one decoder, verification and checkpoint is a series.
+    """The run's methods by title, the shortest of their labels: one decoder, verification and
+    checkpoint is a series.
 
-    So is what a decoder was tuned to, with all checkpoints, and all that have one cache. named: title -> pattern
-    (fnmatch); what fits it is of that series alone. Raises UserError if nothing fits a pattern.
+    So is what a decoder was tuned to, with all checkpoints, and all that have one cache. named:
+    title -> pattern (fnmatch); what fits it is of that series alone. Raises UserError if nothing
+    fits a pattern.
     """
     methods = run.config.methods
     rest, found = list(methods), {}
     for title, pattern in named.items():
         found[title] = [name for name in fnmatch.filter(rest, pattern) if TUNED not in name]
         if not found[title]:
-            raise UserError(f"--series {title}={pattern}: no method fits; the run has {', '.join(methods)}")
+            raise UserError(
+                f"--series {title}={pattern}: no method fits; the run has {', '.join(methods)}"
+            )
         rest = [name for name in rest if name not in found[title]]
     kinds: dict[object, list[str]] = {}
     for name in rest:
@@ -233,18 +261,25 @@ def _kind(name: str, method: Method) -> object:
     if TUNED in name:
         return method.method, TUNED, str(options.get("verify")), str(options.get("acceptance"))
     cache = options.get("cache", "none")
-    return f"{cache} cache" if cache in ("prefix", "dual") else (method.method, method.role, options.get("verify"))
+    return (
+        f"{cache} cache"
+        if cache in ("prefix", "dual")
+        else (method.method, method.role, options.get("verify"))
+    )
 
 
 def settings_of(method: Method) -> dict[str, Any]:
-    """The options and lengths that a method has on its suites, by name; by suite where they differ."""
+    """The options and lengths that a method has on its suites, by name; by suite where they
+    differ."""
     every: dict[str, dict[str, Any]] = {}
     for suite, setting in method.suites.items():
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
         for name, value in {**lengths, **setting.options}.items():
             every.setdefault(name, {})[suite] = value
     same = {
-        name: next(iter(values.values())) for name, values in every.items() if len({*map(str, values.values())}) == 1
+        name: next(iter(values.values()))
+        for name, values in every.items()
+        if len({*map(str, values.values())}) == 1
     }
     return {**every, **same}
 

@@ -1,9 +1,10 @@
 """Where a run's seconds come from, and what to doubt about them.
 
-Many problems may be decoded side by side, and some of them again, timed: the second run lies in the folder `speed` of
-the first one's folder, has the same methods on the first problems, and only its seconds are used. A method that it
-alone has, say a slow reference, joins with what it decoded there. Folders `speed-NAME` next to it hold the same run,
-timed again in another session or on another number of threads: claims have the speeds of all of them.
+Many problems may be decoded side by side, and some of them again, timed: the second run lies in the
+folder `speed` of the first one's folder, has the same methods on the first problems, and only its
+seconds are used. A method that it alone has, say a slow reference, joins with what it decoded
+there. Folders `speed-NAME` next to it hold the same run, timed again in another session or on
+another number of threads: claims have the speeds of all of them.
 """
 
 import dataclasses
@@ -23,30 +24,52 @@ SPENT = ("seconds", "first_block_seconds", "content_seconds", "disturbed")
 
 
 def read_measured(folder: Path) -> Run:
-    """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as `with_speed` does."""
+    """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as
+    `with_speed` does."""
     run, speed = read_run(folder), folder / FOLDER
     return with_speed(run, read_run(speed)) if (speed / "run.json").exists() else run
 
 
 def timed_sessions(folder: Path) -> list[Run]:
-    """A run with the seconds of each timed run, that of its tables first. Raises UserError as `with_speed`."""
+    """A run with the seconds of each timed run, that of its tables first. Raises UserError as
+    `with_speed`."""
     again = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
-    return [read_measured(folder), *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again)]
+    return [
+        read_measured(folder),
+        *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again),
+    ]
 
 
 def with_speed(run: Run, speed: Run) -> Run:
-    """`run` with the seconds of `speed`, NaN for items that it does not have, and the methods that only `speed` has.
+    """`run` with the seconds of `speed`, NaN for items that it does not have, and the methods that
+    only `speed` has.
 
-    Raises UserError if `speed` is not timed, has other problems, settings or code, or lacks a method or a suite.
+    Raises UserError if `speed` is not timed, has other problems, settings or code, or lacks a
+    method or a suite.
     """
     if speed.items.empty:
-        raise UserError(f"{speed.folder} has no finished response yet; go on with it, or move it away")
+        raise UserError(
+            f"{speed.folder} has no finished response yet; go on with it, or move it away"
+        )
     if not speed.config.timed:
-        raise UserError(f"{speed.folder}: its seconds were not measured for comparison; make it without --untimed")
-    other = [name for name, method in run.config.methods.items() if speed.config.methods.get(name) != method]
+        raise UserError(
+            f"{speed.folder}: its seconds were not measured for comparison; make it without"
+            " --untimed"
+        )
+    other = [
+        name
+        for name, method in run.config.methods.items()
+        if speed.config.methods.get(name) != method
+    ]
     # Threads may differ, for untimed responses are decoded next to each other.
-    other += [name for name in ("temperature", "dtype") if getattr(run.config, name) != getattr(speed.config, name)]
-    other += ["the seeds"] * (bool(run.config.temperature) and run.config.draws != speed.config.draws)
+    other += [
+        name
+        for name in ("temperature", "dtype")
+        if getattr(run.config, name) != getattr(speed.config, name)
+    ]
+    other += ["the seeds"] * (
+        bool(run.config.temperature) and run.config.draws != speed.config.draws
+    )
     other += ["the list of suites"] * (list(speed.config.suites) != list(run.config.suites))
     here, there = weights_of(run), weights_of(speed)
     other += [
@@ -56,7 +79,9 @@ def with_speed(run: Run, speed: Run) -> Run:
     ]
     other += _other_code(run.meta, speed.meta)
     if other:
-        raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
+        raise UserError(
+            f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}"
+        )
     _check_whole(speed)
     both = _both(run, speed)
     alone = ~speed.items["method"].isin(run.config.methods)
@@ -69,20 +94,30 @@ def with_speed(run: Run, speed: Run) -> Run:
         raise UserError(f"{speed.folder}: its problems are not those of {run.folder}")
     if alone.any():  # in the order that `speed` has the methods in
         config = structs.replace(run.config, methods=speed.config.methods)
-        meta = structs.replace(run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights})
+        meta = structs.replace(
+            run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights}
+        )
         items = pd.concat([run.items, speed.items[alone]])
         windows = run.windows
         if not speed.windows.empty:
-            windows = pd.concat([windows, speed.windows[~speed.windows["method"].isin(run.config.methods)]])
+            windows = pd.concat(
+                [windows, speed.windows[~speed.windows["method"].isin(run.config.methods)]]
+            )
         run = dataclasses.replace(run, meta=meta, items=items, windows=windows)
-    spent = run.items[list(KEY)].merge(speed.items.reindex(columns=[*KEY, *SPENT]), on=list(KEY), how="left")
-    items = run.items.assign(**{name: spent[name].to_numpy(float, na_value=math.nan) for name in SPENT})
+    spent = run.items[list(KEY)].merge(
+        speed.items.reindex(columns=[*KEY, *SPENT]), on=list(KEY), how="left"
+    )
+    items = run.items.assign(
+        **{name: spent[name].to_numpy(float, na_value=math.nan) for name in SPENT}
+    )
     return dataclasses.replace(run, items=items, speed=speed)
 
 
 def _other_code(meta: RunRecord, speed: RunRecord) -> list[str]:
     """The plugins, by file or package, that two runs both have, and not alike."""
-    here, there = ({Path(each.path).name: each.sha256 for each in made.plugins} for made in (meta, speed))
+    here, there = (
+        {Path(each.path).name: each.sha256 for each in made.plugins} for made in (meta, speed)
+    )
     return [f"the plugin {name}" for name in here if name in there and here[name] != there[name]]
 
 
@@ -93,7 +128,8 @@ def _check_whole(speed: Run) -> None:
         if there["size"].nunique() > 1 or (there["max"] >= there["size"]).any():
             counts = ", ".join(f"{method} {size}" for method, size in there["size"].items())
             raise UserError(
-                f"{speed.folder}: not all methods have the first problems of {suite} there ({counts}): go on with it"
+                f"{speed.folder}: not all methods have the first problems of {suite} there"
+                f" ({counts}): go on with it"
             )
 
 
@@ -113,7 +149,10 @@ def same_tokens_with(run: Run) -> str:
     """How many responses of the run that the seconds are of have the tokens of this one."""
     assert run.speed is not None
     both = _both(run, run.speed)
-    return f"{int(both['tokens_hash'].eq(both['tokens_hash_speed']).sum())} of {len(both)} responses with these tokens"
+    return (
+        f"{int(both['tokens_hash'].eq(both['tokens_hash_speed']).sum())} of {len(both)} responses"
+        " with these tokens"
+    )
 
 
 def _both(run: Run, speed: Run) -> pd.DataFrame:
@@ -130,10 +169,11 @@ IDLE = 0x1  # NVML's bit for clocks that are low because there is nothing to do
 
 
 def drift(run: Run) -> tuple[float, str] | None:
-    """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0; None without enough items.
+    """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0; None
+    without enough items.
 
-    Of a suite with FEWEST items: median seconds per forward of LLaDA's last third, in the order of items.jsonl, / that
-    of its first third, minus 1. Each worker's items are taken by themselves.
+    Of a suite with FEWEST items: median seconds per forward of LLaDA's last third, in the order of
+    items.jsonl, / that of its first third, minus 1. Each worker's items are taken by themselves.
     """
     own = run.items[run.items["method"] == REFERENCE]
     spent = own[["seconds", "forwards"]].astype(float)
@@ -143,7 +183,9 @@ def drift(run: Run) -> tuple[float, str] | None:
     for key, pace in paces.groupby(by, sort=False, observed=True):
         third = len(pace) // 3
         if len(pace) >= FEWEST:
-            moved.append((float(pace.iloc[-third:].median() / pace.iloc[:third].median() - 1), str(key[0])))
+            moved.append(
+                (float(pace.iloc[-third:].median() / pace.iloc[:third].median() - 1), str(key[0]))
+            )
     return max(moved, key=lambda each: abs(each[0]), default=None)
 
 
@@ -155,23 +197,28 @@ def _marked(run: Run) -> int:
 
 
 def timing_sentences(run: Run) -> list[str]:
-    """Sentences on one run's seconds: drift of more than DRIFT, and what the receipts of its sessions show."""
+    """Sentences on one run's seconds: drift of more than DRIFT, and what the receipts of its
+    sessions show."""
     moved, sessions = drift(run), run.meta.sessions
     sentences = []
     if moved and abs(moved[0]) > DRIFT:
         title = suite_titles(run)[moved[1]]
         sentences.append(f"LLaDA's own seconds drifted by {100 * moved[0]:+.0f}% ({title}).")
-    busiest = max(((each.get("start") or {}).get("busy_percent") or 0 for each in sessions), default=0)
+    busiest = max(
+        ((each.get("start") or {}).get("busy_percent") or 0 for each in sessions), default=0
+    )
     if busiest > BUSY:
         sentences.append(f"The machine was {busiest:.0f}% busy before the start.")
     disturbed = _marked(run)
     if disturbed:
         sentences.append(
-            f"{disturbed} of {len(run.items)} responses were timed while other programs had the cores; --resume times "
-            "them again."
+            f"{disturbed} of {len(run.items)} responses were timed while other programs had the"
+            " cores; --resume times them again."
         )
     ends = [
-        each.get("end") or {} for session in sessions for each in (session, *(session.get("workers") or {}).values())
+        each.get("end") or {}
+        for session in sessions
+        for each in (session, *(session.get("workers") or {}).values())
     ]
     reported = [(end.get("gpu") or {}).get("throttle_reasons") for end in ends]
     reasons = [int(reason, 16) & ~IDLE for reason in reported if isinstance(reason, str)]

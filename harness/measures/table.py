@@ -1,7 +1,7 @@
 """Records become tidy frames: one row per method and suite, unformatted numbers.
 
-Everything here is a pure function of a run as `read_run` gives it, and does not depend on the order of its lines.
-Methods and suites may be strings or categoricals.
+Everything here is a pure function of a run as `read_run` gives it, and does not depend on the order
+of its lines. Methods and suites may be strings or categoricals.
 """
 
 import math
@@ -29,7 +29,16 @@ OPTIONAL = [
     *("draft_forwards", "token_forwards", "cached_tokens", *UNTIL),
 ]
 MEASURES = [
-    *(*PAIR, "accuracy", "scored", "items", "speedup", "forward_speedup", "acceptance", "committed_per_window"),
+    *(
+        *PAIR,
+        "accuracy",
+        "scored",
+        "items",
+        "speedup",
+        "forward_speedup",
+        "acceptance",
+        "committed_per_window",
+    ),
     *("seconds_per_item", "shared_items"),
 ]
 LENGTH = "length_ratio"
@@ -51,36 +60,45 @@ def suite_titles(run: Run) -> dict[str, str]:
 
 
 def checkpoint_names(run: Run, method: str) -> str:
-    """The checkpoints that decode by a method, by name; several where they differ by suite; "-" if it is not said."""
+    """The checkpoints that decode by a method, by name; several where they differ by suite; "-" if
+    it is not said."""
     models = run.config.models.get(run.config.methods[method].role, {})
     used = [PurePath(models[suite]).name for suite in run.config.suites if suite in models]
     return ", ".join(dict.fromkeys(used)) or "-"
 
 
 def timed(run: Run) -> bool:
-    """Whether there are seconds to be compared: config.timed of run.json, or of the run that its seconds are of."""
+    """Whether there are seconds to be compared: config.timed of run.json, or of the run that its
+    seconds are of."""
     return (run.speed or run).config.timed
 
 
 def other_tokenizers(run: Run) -> set[str]:
-    """The methods of the role `ar` whose prompts have other tokens than the rest has, so that tokens do not compare."""
-    own = run.items["method"].isin([name for name, method in run.config.methods.items() if method.role == "ar"])
+    """The methods of the role `ar` whose prompts have other tokens than the rest has, so that
+    tokens do not compare."""
+    own = run.items["method"].isin(
+        [name for name, method in run.config.methods.items() if method.role == "ar"]
+    )
     if not own.any() or "prompt_hash" not in run.items:
         return set()
-    both = run.items[own].merge(run.items[~own].drop_duplicates(PROBLEM), on=PROBLEM, suffixes=("", "_rest"))
+    both = run.items[own].merge(
+        run.items[~own].drop_duplicates(PROBLEM), on=PROBLEM, suffixes=("", "_rest")
+    )
     return set(both.loc[both["prompt_hash"] != both["prompt_hash_rest"], "method"])
 
 
 def measure(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has items, in the configuration's order; columns are MEASURES and five more.
+    """One row per method and suite that has items, in the configuration's order; columns are
+    MEASURES and five more.
 
-    accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's, and length_ratio: the
-    method's content tokens / LLaDA's, over the shared items, those that LLaDA has too. acceptance: accepted / proposed
-    drafts. committed_per_window: mean of positions. trials: independent verdicts, fewer than `scored` where a problem
-    has several seeds; accuracy_by_seed: () where there is one. disturbed: responses that others disturbed;
-    disturbed_share: their part of the seconds. NaN where there is nothing to measure, in seconds where
-    the run was not timed, and in length_ratio for another tokenizer. Raises UserError if there are no items or they are
-    damaged.
+    accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's,
+    and length_ratio: the method's content tokens / LLaDA's, over the shared items, those that LLaDA
+    has too. acceptance: accepted / proposed drafts. committed_per_window: mean of positions.
+    trials: independent verdicts, fewer than `scored` where a problem has several seeds;
+    accuracy_by_seed: () where there is one. disturbed: responses that others disturbed;
+    disturbed_share: their part of the seconds. NaN where there is nothing to measure, in seconds
+    where the run was not timed, and in length_ratio for another tokenizer. Raises UserError if
+    there are no items or they are damaged.
     """
     items = checked_items(run)
     totals = items.groupby(PAIR, observed=True).agg(
@@ -97,14 +115,20 @@ def measure(run: Run) -> pd.DataFrame:
     totals["acceptance"] = totals["accepted"] / totals["proposed"]
     totals = totals.join(_against_reference(items)).join(_windows(run)["committed_per_window"])
     totals["shared_items"] = totals["shared_items"].fillna(0).astype(int)
-    totals.loc[totals.index.get_level_values("method").isin(other_tokenizers(run)), LENGTH] = math.nan
+    totals.loc[totals.index.get_level_values("method").isin(other_tokenizers(run)), LENGTH] = (
+        math.nan
+    )
     totals[TRIALS] = totals["scored"].astype(float)
     by_seed: dict[Any, tuple[float, ...]] = {}
     if len(run.config.draws) > 1:
         for pair, own in items[items["verdict"].notna()].groupby(PAIR, observed=True):
-            totals.loc[pair, TRIALS] = effective_trials(own["verdict"].to_numpy(), own["problem"].to_numpy())
+            totals.loc[pair, TRIALS] = effective_trials(
+                own["verdict"].to_numpy(), own["problem"].to_numpy()
+            )
             of_seed = own.groupby("draw")["verdict"]
-            if of_seed.size().nunique() == 1 and len(of_seed) == len(run.config.draws):  # else no seed is done, or some
+            if of_seed.size().nunique() == 1 and len(of_seed) == len(
+                run.config.draws
+            ):  # else no seed is done, or some
                 by_seed[pair] = tuple(100 * of_seed.mean())
     totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
     if not timed(run):
@@ -113,27 +137,35 @@ def measure(run: Run) -> pd.DataFrame:
 
 
 def measure_windows(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has speculative windows, in the configuration's order; WINDOW_MEASURES.
+    """One row per method and suite that has speculative windows, in the configuration's order;
+    WINDOW_MEASURES.
 
-    acceptance: accepted / proposed drafts. alpha: accepted / (accepted + rejected), the rate among tested drafts.
-    committed_per_window: mean of positions. windows: how many. Raises UserError as `measure` does.
+    acceptance: accepted / proposed drafts. alpha: accepted / (accepted + rejected), the rate among
+    tested drafts. committed_per_window: mean of positions. windows: how many. Raises UserError as
+    `measure` does.
     """
     sums = checked_items(run).groupby(PAIR, observed=True)[COUNTED].sum()
     tested = sums["accepted"] + sums["rejected"]
-    rates = pd.DataFrame({"acceptance": sums["accepted"] / sums["proposed"], "alpha": sums["accepted"] / tested})
+    rates = pd.DataFrame(
+        {"acceptance": sums["accepted"] / sums["proposed"], "alpha": sums["accepted"] / tested}
+    )
     return by_name(rates.join(_windows(run), how="inner"))[WINDOW_MEASURES]
 
 
 def checked_items(run: Run) -> pd.DataFrame:
     """The items by method and suite in the configuration's order, then by number; a fresh frame.
 
-    method, suite: categoricals. Others are floats, OPTIONAL NaN where the record has none. draw: the place of an item's
-    seed among the run's. verdict: 1, 0 or NaN (not scored). tokens: equal where the response's tokens are, NaN without
-    a hash of them. Raises UserError if there are no items, or they are damaged.
+    method, suite: categoricals. Others are floats, OPTIONAL NaN where the record has none. draw:
+    the place of an item's seed among the run's. verdict: 1, 0 or NaN (not scored). tokens: equal
+    where the response's tokens are, NaN without a hash of them. Raises UserError if there are no
+    items, or they are damaged.
     """
     items = run.items
     if items.empty:
-        raise UserError(f"{run.folder} holds no items yet: items.jsonl is empty or missing; run harness/run.py first")
+        raise UserError(
+            f"{run.folder} holds no items yet: items.jsonl is empty or missing; run harness/run.py"
+            " first"
+        )
     columns: dict[str, Any] = {}
     for name in ("item", *SPENT, *COUNTED):
         values = _numbers(items, name)
@@ -143,7 +175,8 @@ def checked_items(run: Run) -> pd.DataFrame:
         if len(wrong):
             where = " ".join(str(items[key].iloc[wrong[0]]) for key in KEY)
             raise UserError(
-                f"{run.folder}/items.jsonl: {where} has no valid {name}; the record is damaged, remove that line"
+                f"{run.folder}/items.jsonl: {where} has no valid {name}; the record is damaged,"
+                " remove that line"
             )
         columns[name] = values
     columns |= {name: _numbers(items, name) for name in OPTIONAL}
@@ -151,24 +184,31 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns |= categoricals(items, run)
     columns["verdict"] = _verdicts(run)
     columns["disturbed"] = _numbers(items, "disturbed")
-    tokens = pd.factorize(items["tokens_hash"])[0] if "tokens_hash" in items else np.full(len(items), -1)
+    tokens = (
+        pd.factorize(items["tokens_hash"])[0] if "tokens_hash" in items else np.full(len(items), -1)
+    )
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
     frame = pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
     return _without_disturbed(frame)
 
 
 def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
-    """The items with the part of their method's seconds on the suite that was disturbed; beyond MOST_DISTURBED seconds
-    are NaN."""
+    """The items with the part of their method's seconds on the suite that was disturbed; beyond
+    MOST_DISTURBED seconds are NaN."""
     disturbed = items["seconds"].where(items["disturbed"] == 1, 0.0)
-    sums = items.assign(disturbed=disturbed).groupby(PAIR, observed=True)[["disturbed", "seconds"]].transform("sum")
+    sums = (
+        items.assign(disturbed=disturbed)
+        .groupby(PAIR, observed=True)[["disturbed", "seconds"]]
+        .transform("sum")
+    )
     items[DISTURBED] = (sums["disturbed"] / sums["seconds"]).fillna(0.0)
     items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL]] = math.nan
     return items
 
 
 def suites_with(measured: pd.DataFrame, suites: Sequence[str], column: str) -> list[str]:
-    """The suites that a mean of a number is over: all but those where no method has it, as in one that is not scored.
+    """The suites that a mean of a number is over: all but those where no method has it, as in one
+    that is not scored.
 
     Args:
         measured: rows of `measure`.
@@ -180,7 +220,8 @@ def suites_with(measured: pd.DataFrame, suites: Sequence[str], column: str) -> l
 
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
-    """Those of `checked_items` that the reference has too, in their order, with its numbers as <name>_reference."""
+    """Those of `checked_items` that the reference has too, in their order, with its numbers as
+    <name>_reference."""
     names = [*SPENT, "content_tokens", "verdict", "tokens"]
     its = items.loc[items["method"] == reference, ["suite", "item", *names]]
     return items.merge(its, on=["suite", "item"], suffixes=("", "_reference"))
@@ -198,7 +239,8 @@ def by_name(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
-    """shared_items, speedup, forward_speedup and length_ratio by PAIR; absent without items shared with LLaDA."""
+    """shared_items, speedup, forward_speedup and length_ratio by PAIR; absent without items shared
+    with LLaDA."""
     shared = shared_with_reference(items)
     shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
     groups = shared.groupby(PAIR, observed=True)
@@ -209,7 +251,9 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
             "shared_items": groups.size(),
             "speedup": sums["seconds_reference"] / sums["seconds"],
             "forward_speedup": sums["forwards_reference"] / sums["forwards"].replace(0, math.nan),
-            LENGTH: lengths["content_tokens"] / lengths["content_tokens_reference"].replace(0, math.nan),
+            LENGTH: (
+                lengths["content_tokens"] / lengths["content_tokens_reference"].replace(0, math.nan)
+            ),
         }
     )
 
@@ -220,15 +264,22 @@ def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[n
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}
     files = run.meta.data["files"]
-    counts = run.items["suite"].astype(str).map({suite: files[suite]["items"] // draws for suite in run.config.suites})
+    counts = (
+        run.items["suite"]
+        .astype(str)
+        .map({suite: files[suite]["items"] // draws for suite in run.config.suites})
+    )
     draw, problem = np.divmod(item, counts.to_numpy(dtype=float))
     return {"problem": problem, "draw": draw}
 
 
 def _windows(run: Run) -> pd.DataFrame:
-    """committed_per_window and windows by PAIR. Counts are integers: sums do not depend on the order of the lines."""
+    """committed_per_window and windows by PAIR. Counts are integers: sums do not depend on the
+    order of the lines."""
     windows = run.windows.reindex(columns=[*KEY, "committed"])
-    named = pd.DataFrame(categoricals(windows, run)).assign(committed=_numbers(windows, "committed"))
+    named = pd.DataFrame(categoricals(windows, run)).assign(
+        committed=_numbers(windows, "committed")
+    )
     groups = named.groupby(PAIR, observed=True)["committed"]
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 

@@ -1,7 +1,9 @@
-"""DDOSP's unmasking schedules: which file a suite has in a run, and how one is estimated (arXiv 2510.25544).
+"""DDOSP's unmasking schedules: which file a suite has in a run, and how one is estimated (arXiv
+2510.25544).
 
-A schedule belongs to a model, a suite, lengths, steps and what is done about EOS. nano ships some; a suite without a
-fitting one has the uniform schedule. Shapes: N positions of a block, R rows, B batch, V vocabulary.
+A schedule belongs to a model, a suite, lengths, steps and what is done about EOS. nano ships some;
+a suite without a fitting one has the uniform schedule. Shapes: N positions of a block, R rows, B
+batch, V vocabulary.
 """
 
 import json
@@ -26,7 +28,10 @@ from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 from model_wrappers.sampling import quotas
 
 Roles = dict[str, dict[str, str]]  # role -> suite -> name of a model
-END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf")  # the decoding options that a schedule is made under
+END_OPTIONS = (
+    "logits_eos_inf",
+    "confidence_eos_eot_inf",
+)  # the decoding options that a schedule is made under
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,11 @@ class Purpose:
 
 
 def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Method]:
-    """The methods of a configuration, those of DDOSP with the file of their schedule on every suite and its SHA-256.
+    """The methods of a configuration, those of DDOSP with the file of their schedule on every suite
+    and its SHA-256.
 
-    A given `schedule` is a file, or a folder with <suite>.json. None is the uniform schedule, which the label then
-    says. Raises ValueError for a schedule that was made for something else.
+    A given `schedule` is a file, or a folder with <suite>.json. None is the uniform schedule, which
+    the label then says. Raises ValueError for a schedule that was made for something else.
     """
     changed = {}
     for name, method in methods.items():
@@ -54,7 +60,9 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
             continue
         settings = {}
         for suite, setting in method.suites.items():
-            assert setting.gen_length is not None and setting.block_length is not None, "settings have their lengths"
+            assert setting.gen_length is not None and setting.block_length is not None, (
+                "settings have their lengths"
+            )
             ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
             lengths = setting.gen_length, setting.block_length, setting.options["steps"]
             wanted = Purpose(models[method.role][suite], suite, *lengths, **ends)
@@ -67,7 +75,9 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
                     check_schedule(f"nano/{suite}", wanted)
                     option = f"nano/{suite}"
             digest = None if option is None else file_hash(schedule_path(option))
-            settings[suite] = replace(setting, options=setting.options | {"schedule": option}, schedule_sha256=digest)
+            settings[suite] = replace(
+                setting, options=setting.options | {"schedule": option}, schedule_sha256=digest
+            )
         uniform = any(setting.schedule_sha256 is None for setting in settings.values())
         label = f"{method.label} (uniform schedule)" if uniform else method.label
         changed[name] = replace(method, label=label, suites=settings)
@@ -75,20 +85,31 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
 
 
 def check_schedule(schedule: str, wanted: Purpose) -> None:
-    """Raise ValueError for a file that is no schedule, or was made for something else, by weights or a model's name."""
-    read_schedule(schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length)
+    """Raise ValueError for a file that is no schedule, or was made for something else, by weights
+    or a model's name."""
+    read_schedule(
+        schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length
+    )
     content: dict[str, Any] = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
     made = {name: content.get(name, False) for name in asdict(wanted)}
     weights, made_weights = model_hashes(model_folder(wanted.model)), content.get("weights")
     if weights and made_weights:
-        made["model"] = wanted.model if weights == made_weights else f"{made['model']} with other weights"
+        made["model"] = (
+            wanted.model if weights == made_weights else f"{made['model']} with other weights"
+        )
     if wrong := {name: value for name, value in asdict(wanted).items() if made[name] != value}:
-        there, here = (", ".join(f"{name} {side[name]}" for name in wrong) for side in (made, wrong))
-        raise ValueError(f"schedule {schedule} was made for {there}, not for {here}; harness/schedule.py makes one")
+        there, here = (
+            ", ".join(f"{name} {side[name]}" for name in wrong) for side in (made, wrong)
+        )
+        raise ValueError(
+            f"schedule {schedule} was made for {there}, not for {here}; harness/schedule.py"
+            " makes one"
+        )
 
 
 SMOOTHING = 1.0  # standard deviation of the Gaussian that smooths h, in tokens
-EVENNESS = 1e-12  # nats a squared quota: of schedules with the same error, as where h is flat, the most even one
+# nats a squared quota: of schedules with the same error, as where h is flat, the most even one
+EVENNESS = 1e-12
 
 
 def estimate_profiles(
@@ -100,15 +121,19 @@ def estimate_profiles(
     seed: int,
     logits_eos_inf: bool = False,
 ) -> np.ndarray:
-    """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks, N).
+    """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks,
+    N).
 
-    Per response and block, `subsets` random orders of its tokens are revealed token by token. logits_eos_inf: EOS has
-    no probability, and EOS that pad a response are not counted; an i with no other masked token is interpolated.
+    Per response and block, `subsets` random orders of its tokens are revealed token by token.
+    logits_eos_inf: EOS has no probability, and EOS that pad a response are not counted; an i with
+    no other masked token is interpolated.
     """
     model = Ledger(backbone)
     generator = torch.Generator().manual_seed(seed)
     blocks = len(examples[0].response) // block
-    excluded = torch.tensor([model.eos_id] if logits_eos_inf else [], dtype=torch.long, device=model.device)
+    excluded = torch.tensor(
+        [model.eos_id] if logits_eos_inf else [], dtype=torch.long, device=model.device
+    )
     total, counted = np.zeros((2, blocks, block))
     for example, number in track([(e, b) for e in examples for b in range(blocks)], "profile"):
         first = len(example.prompt) + number * block
@@ -119,16 +144,24 @@ def estimate_profiles(
         revealed_R = torch.arange(block).repeat(subsets)
         masked_RN = rank_ON.repeat_interleave(block, 0) >= revealed_R[:, None]
         position_N = torch.arange(first, first + block, device=model.device)
-        for revealed_B, masked_BN in zip(revealed_R.split(batch), masked_RN.split(batch), strict=True):
+        for revealed_B, masked_BN in zip(
+            revealed_R.split(batch), masked_RN.split(batch), strict=True
+        ):
             rows_BL = clean_L.repeat(len(masked_BN), 1)
             rows_BL[:, first : first + block].masked_fill_(masked_BN, model.mask_id)
             logits_BNV = model.logits(rows_BL.to(model.device), positions=position_N)
             if logits_eos_inf:
                 masked_BN = masked_BN & (target_N != model.eos_id)
-            # Row by row: in float32 a batch of a large vocabulary would not fit into memory with the model.
+            # Row by row: in float32 a batch of a large vocabulary would not fit into memory with
+            # the model.
             target = target_N.to(model.device)
-            possible = (logits_NV.float().index_fill(-1, excluded, -torch.inf) for logits_NV in logits_BNV)
-            losses = [torch.nn.functional.cross_entropy(each_NV, target, reduction="none") for each_NV in possible]
+            possible = (
+                logits_NV.float().index_fill(-1, excluded, -torch.inf) for logits_NV in logits_BNV
+            )
+            losses = [
+                torch.nn.functional.cross_entropy(each_NV, target, reduction="none")
+                for each_NV in possible
+            ]
             loss_BN = torch.stack(losses).double().cpu()
             tokens_B = masked_BN.sum(1)
             mean_B = torch.where(masked_BN, loss_BN, 0).sum(1) / tokens_B.clamp(min=1)
@@ -148,12 +181,15 @@ def monotone(profile: np.ndarray) -> np.ndarray:
 
 
 def segment_errors(profile: np.ndarray) -> np.ndarray:
-    """error[a, b] of committing positions a .. b - 1 of the order at once, (N + 1, N + 1): sum of f(i) - f(a)."""
+    """error[a, b] of committing positions a .. b - 1 of the order at once, (N + 1, N + 1): sum of
+    f(i) - f(a)."""
     f = profile[0] - profile
     sums = np.concatenate([[0.0], np.cumsum(f)])
     end_N = np.arange(len(f) + 1)
     at = np.append(f, 0.0)
-    return np.asarray(sums[None, :] - sums[:, None] - (end_N[None, :] - end_N[:, None]) * at[:, None])
+    return np.asarray(
+        sums[None, :] - sums[:, None] - (end_N[None, :] - end_N[:, None]) * at[:, None]
+    )
 
 
 def schedule_error(profile: np.ndarray, counts: list[int]) -> float:
@@ -163,14 +199,17 @@ def schedule_error(profile: np.ndarray, counts: list[int]) -> float:
 
 
 def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
-    """The counts of the schedule of `steps` <= N steps of least estimated error for a profile (N,)."""
+    """The counts of the schedule of `steps` <= N steps of least estimated error for a profile
+    (N,)."""
     length = len(profile)
     end_N = np.arange(length + 1)
     error = segment_errors(profile) + EVENNESS * (end_N[None, :] - end_N[:, None]) ** 2
     best = np.full(length + 1, np.inf)
     best[0] = 0.0
     came_from = np.zeros((steps, length + 1), dtype=int)
-    later = np.triu(np.ones((length + 1, length + 1), dtype=bool), 1)  # a step commits at least one position
+    later = np.triu(
+        np.ones((length + 1, length + 1), dtype=bool), 1
+    )  # a step commits at least one position
     for step in range(steps):
         total = np.where(later, best[:, None] + error, np.inf)
         came_from[step], best = total.argmin(0), total.min(0)
@@ -181,7 +220,8 @@ def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
 
 
 def make_schedule(estimated: np.ndarray, steps: int) -> dict[str, Any]:
-    """The part of a schedule file that follows from the estimated profiles (blocks, N) and the steps of a block."""
+    """The part of a schedule file that follows from the estimated profiles (blocks, N) and the
+    steps of a block."""
     profiles = [monotone(profile) for profile in estimated]
     counts = [optimal_schedule(profile, steps) for profile in profiles]
     uniform = quotas(estimated.shape[1], steps)

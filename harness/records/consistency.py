@@ -1,5 +1,5 @@
-"""Whether what a run's files say of each other agrees, items with the configuration, windows with their items; and in
-what two records differ.
+"""Whether what a run's files say of each other agrees, items with the configuration, windows with
+their items; and in what two records differ.
 
 Numbers that disagree would give a plausible table, so that a run is refused where they do.
 """
@@ -20,9 +20,14 @@ SHOWN = 3  # rows that are named
 
 
 def check_run(
-    folder: Path, meta: RunRecord, items: pd.DataFrame, windows: pd.DataFrame | None, passes: pd.DataFrame
+    folder: Path,
+    meta: RunRecord,
+    items: pd.DataFrame,
+    windows: pd.DataFrame | None,
+    passes: pd.DataFrame,
 ) -> None:
-    """Raise UserError, naming every contradiction, unless the records of a run agree, as far as they say something.
+    """Raise UserError, naming every contradiction, unless the records of a run agree, as far as
+    they say something.
 
     windows: None, or no rows, where the record has none.
     """
@@ -35,11 +40,14 @@ def check_run(
     if windows is not None and len(windows):
         found += [*_twice(windows, "windows", (*KEY, *WINDOW)), *_sums(items, windows)]
     if found:
-        raise UserError(f"{folder}: the records disagree, and no table can be made of them: {'; '.join(found)}")
+        raise UserError(
+            f"{folder}: the records disagree, and no table can be made of them: {'; '.join(found)}"
+        )
 
 
 def of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
-    """The rows of windows or passes whose item is there: an item in flight leaves some when a run is killed."""
+    """The rows of windows or passes whose item is there: an item in flight leaves some when a run
+    is killed."""
     if frame.empty or items.empty:
         return frame.head(0)
     known = pd.MultiIndex.from_frame(items[list(KEY)])
@@ -62,20 +70,31 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
             if len(frame) and known:
                 others = sorted(set(frame[column]) - set(known))
                 if others:
-                    yield f"{file}.jsonl: {column} {', '.join(others)} is not in the configuration of run.json"
+                    yield (
+                        f"{file}.jsonl: {column} {', '.join(others)} is not in the configuration of"
+                        " run.json"
+                    )
 
 
 def counts_of(meta: RunRecord) -> dict[str, int]:
-    """How many items a run has of each suite, as far as it says: the number of problems, or else the limit."""
+    """How many items a run has of each suite, as far as it says: the number of problems, or else
+    the limit."""
     files, limit = meta.data.get("files") or {}, meta.config.limit
     # Of a configuration by name the limit is that of each of its datasets.
     draws = len(meta.config.draws)
-    counts = {suite: limit * draws for suite in meta.config.suites if limit is not None and ":" not in suite}
-    return counts | {suite: file["items"] for suite, file in files.items() if isinstance(file.get("items"), int)}
+    counts = {
+        suite: limit * draws
+        for suite in meta.config.suites
+        if limit is not None and ":" not in suite
+    }
+    return counts | {
+        suite: file["items"] for suite, file in files.items() if isinstance(file.get("items"), int)
+    }
 
 
 def _prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
-    """Items that had one prompt for some methods and another for others; the role `ar` may have its own tokenizer."""
+    """Items that had one prompt for some methods and another for others; the role `ar` may have its
+    own tokenizer."""
     if "prompt_hash" not in items:
         return
     apart = [name for name, method in meta.config.methods.items() if method.role == "ar"]
@@ -84,7 +103,9 @@ def _prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
     unlike = prompts[prompts > 1].reset_index()
     if len(unlike):
         named = _rows(unlike, ("suite", "item"))
-        yield f"items.jsonl: {named} has more than one prompt, so that methods had different problems"
+        yield (
+            f"items.jsonl: {named} has more than one prompt, so that methods had different problems"
+        )
 
 
 def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
@@ -100,12 +121,17 @@ def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
     for name in columns:
         other = counted[there & counted[name].notna() & sums[name].ne(counted[name])]
         if len(other):
-            yield f"windows.jsonl: what the windows of {_rows(other.reset_index())} {name} is not what the item says"
+            yield (
+                f"windows.jsonl: what the windows of {_rows(other.reset_index())} {name} is not"
+                " what the item says"
+            )
 
 
 def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
     """The first rows, by their keys, and how many more there are."""
-    named = [" ".join(str(value) for value in row) for row in frame[list(key)].head(SHOWN).to_numpy()]
+    named = [
+        " ".join(str(value) for value in row) for row in frame[list(key)].head(SHOWN).to_numpy()
+    ]
     more = f" and {len(frame) - SHOWN} more" if len(frame) > SHOWN else ""
     return f"{', '.join(named)}{more}"
 
@@ -117,7 +143,9 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
         return [
             difference
             for key in keys
-            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+            for difference in differences(
+                before.get(key), after.get(key), f"{path}.{key}" if path else str(key)
+            )
         ]
     there, now = ("all of it" if isinstance(each, dict) else each for each in (before, after))
     return [] if before == after else [f"{path} ({there} there, {now} now)"]

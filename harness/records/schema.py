@@ -1,7 +1,9 @@
-"""What a record must look like to be read: run.json with its configuration, lines of items.jsonl and windows.jsonl.
+"""What a record must look like to be read: run.json with its configuration, lines of items.jsonl
+and windows.jsonl.
 
-What is needed to say whose record it is must be there; the rest may be missing, for other tools write records too, but
-what is there must have its type and range. Fields that are not named here are allowed.
+What is needed to say whose record it is must be there; the rest may be missing, for other tools
+write records too, but what is there must have its type and range. Fields that are not named here
+are allowed.
 """
 
 import hashlib
@@ -18,9 +20,10 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 class Setting(Struct, kw_only=True):
     """A method on a suite: lengths in tokens, the decoder's options as JSON has them.
 
-    published: the source, where the decoder was published with these settings for this model family. attends: a block
-    model's block length, where it attends in others. schedule_sha256: of a schedule's file; None for the uniform one.
-    tuned_on: the problems that harness/tune.py chose the settings on.
+    published: the source, where the decoder was published with these settings for this model
+    family. attends: a block model's block length, where it attends in others. schedule_sha256: of a
+    schedule's file; None for the uniform one. tuned_on: the problems that harness/tune.py chose the
+    settings on.
     """
 
     gen_length: int | None = None
@@ -33,7 +36,8 @@ class Setting(Struct, kw_only=True):
 
 
 class Method(Struct, kw_only=True):
-    """A row of a table: its label, its decoder, whose checkpoints it uses, and its settings by suite."""
+    """A row of a table: its label, its decoder, whose checkpoints it uses, and its settings by
+    suite."""
 
     label: str = ""
     method: str = ""
@@ -43,7 +47,8 @@ class Method(Struct, kw_only=True):
 
 
 class QuestionsName(Struct):
-    """A file of questions as a run names it: its name and SHA-256, columns, and the judge with that of its file."""
+    """A file of questions as a run names it: its name and SHA-256, columns, and the judge with that
+    of its file."""
 
     file: str = ""
     sha256: str = ""
@@ -54,7 +59,8 @@ class QuestionsName(Struct):
 
 
 class SuiteName(Struct):
-    """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's configuration.
+    """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's
+    configuration.
 
     questions: of a file of questions.
     """
@@ -68,11 +74,12 @@ class SuiteName(Struct):
 class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
-    models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None for
-    all. seeds: every problem is decoded with each (`draws`). graphs: whether models ran through CUDA graphs. prompt:
-    where it is not the chat template's. chat_template_args: what that is rendered with, where it was set. chunk: items
-    that pass through all methods before the next ones. batch: responses decoded at once. timed: whether seconds are for
-    comparison. None where an older record does not say.
+    models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items
+    a suite, None for all. seeds: every problem is decoded with each (`draws`). graphs: whether
+    models ran through CUDA graphs. prompt: where it is not the chat template's. chat_template_args:
+    what that is rendered with, where it was set. chunk: items that pass through all methods before
+    the next ones. batch: responses decoded at once. timed: whether seconds are for comparison. None
+    where an older record does not say.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -108,7 +115,8 @@ class RunConfig(Struct, kw_only=True):
         return (self.seed or 0,) if self.seeds is UNSET else self.seeds
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as run.json has it; of timed, traced and graphs the usual value is left out."""
+        """The configuration as run.json has it; of timed, traced and graphs the usual value is left
+        out."""
         values: dict[str, Any] = msgspec.to_builtins(self)
         for name, usual in (("timed", True), ("traced", False), ("graphs", False)):
             if values[name] is usual:
@@ -117,12 +125,14 @@ class RunConfig(Struct, kw_only=True):
 
 
 def item_seed(seed: int, suite: str, item: int) -> int:
-    """The random seed of an item: a hash of (seed, suite, item), so that the order of work changes nothing."""
+    """The random seed of an item: a hash of (seed, suite, item), so that the order of work changes
+    nothing."""
     return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
 
 
 class PluginName(Struct):
-    """A plugin as a run names it: how it was asked for, its file, the SHA-256 of its code, what it registered."""
+    """A plugin as a run names it: how it was asked for, its file, the SHA-256 of its code, what it
+    registered."""
 
     plugin: str
     path: str
@@ -136,7 +146,8 @@ class PluginName(Struct):
 
 
 class RunRecord(Struct, kw_only=True):
-    """run.json; scoring and sessions come while the run goes on. options: given, which --resume takes again."""
+    """run.json; scoring and sessions come while the run goes on. options: given, which --resume
+    takes again."""
 
     schema: Literal[1]
     config: RunConfig
@@ -156,10 +167,11 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    worker: a key of `workers` in a session of run.json. cpu_seconds, device_seconds: as model_wrappers/clock.py.
-    waited_seconds: that threads waited for a core, on Linux. throttled: whether the GPU's hardware lowered its clocks.
-    disturbed: whether other programs had the machine each time that it was timed. first_block_seconds, content_seconds:
-    until the first block was committed, and the block of the last token before the end.
+    worker: a key of `workers` in a session of run.json. cpu_seconds, device_seconds: as
+    model_wrappers/clock.py. waited_seconds: that threads waited for a core, on Linux. throttled:
+    whether the GPU's hardware lowered its clocks. disturbed: whether other programs had the machine
+    each time that it was timed. first_block_seconds, content_seconds: until the first block was
+    committed, and the block of the last token before the end.
     """
 
     method: str
@@ -224,10 +236,11 @@ class WindowRecord(Struct):
 
 
 class PassRecord(Struct):
-    """Seconds of single passes on an item's prompt and a masked response, measured beside the items of a FeF method.
+    """Seconds of single passes on an item's prompt and a masked response, measured beside the items
+    of a FeF method.
 
-    plain: a forward of which half of the response is read, as LLaDA's in the mean; draft: a draft pass; verification:
-    that of `drafts` drafts, without a context pass.
+    plain: a forward of which half of the response is read, as LLaDA's in the mean; draft: a draft
+    pass; verification: that of `drafts` drafts, without a context pass.
     """
 
     method: str

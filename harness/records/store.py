@@ -1,14 +1,16 @@
-"""Records of a run: `run.json`, `items.jsonl`, `windows.jsonl` in one folder, written so that a kill loses nothing.
+"""Records of a run: `run.json`, `items.jsonl`, `windows.jsonl` in one folder, written so that a
+kill loses nothing.
 
-    run.json       {schema, name, created, config, config_hash, environment, weights, data, code, sessions, scoring}
-    items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
-    windows.jsonl  one object per speculative window
-    passes.jsonl   seconds of single passes, measured now and then
-    traces.bin     of a traced run what every response did (harness/records/files.py), and prompts.jsonl, its prompts
+    run.json       {schema, name, created, config, config_hash, environment, weights, data, code,
+    sessions, scoring} items.jsonl    one object per (method, suite, item), complete but for
+    `correct`, which scoring adds windows.jsonl  one object per speculative window passes.jsonl
+    seconds of single passes, measured now and then traces.bin     of a traced run what every
+    response did (harness/records/files.py), and prompts.jsonl, its prompts
 
-An item's trace and windows are written before the item, which counts as done only when its line is whole: after a kill,
-torn last lines, and windows, passes and traces without an item are dropped on opening. What is read is checked against
-harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read, but not written to.
+An item's trace and windows are written before the item, which counts as done only when its line is
+whole: after a kill, torn last lines, and windows, passes and traces without an item are dropped on
+opening. What is read is checked against harness/records/schema.py. A finished run may be packed,
+`gzip -9n *.jsonl`: it is read, but not written to.
 """
 
 from __future__ import annotations
@@ -52,14 +54,22 @@ from harness.records.schema import (
 
 # What is of a response's timing, and changes when it is timed again.
 TIMED = (
-    *("seconds", "cpu_seconds", "waited_seconds", "device_seconds", "first_block_seconds", "content_seconds"),
+    *(
+        "seconds",
+        "cpu_seconds",
+        "waited_seconds",
+        "device_seconds",
+        "first_block_seconds",
+        "content_seconds",
+    ),
     *("throttled", "disturbed", "worker"),
 )
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read: `meta` is run.json; items, windows and passes are frames with one row per line.
+    """A run as read: `meta` is run.json; items, windows and passes are frames with one row per
+    line.
 
     speed: another run, of the same methods on some of the problems, that the seconds are of.
     """
@@ -104,11 +114,18 @@ def read_meta(folder: Path) -> RunRecord:
     """run.json of a run's folder. Raises UserError if there is none, or it is damaged."""
     path = Path(folder) / "run.json"
     meta = _read_json(path)
-    given = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
+    given = (
+        {name: value for name, value in meta.items() if value is not None}
+        if isinstance(meta, dict)
+        else meta
+    )
     with explained(f"{path} is damaged", msgspec.ValidationError):
         record = msgspec.convert(given, RunRecord)
     if "config_hash" in given and record.config_hash != _hash(meta["config"]):
-        _say(f"{path}: the configuration was edited since the run, which had the hash {record.config_hash}")
+        _say(
+            f"{path}: the configuration was edited since the run, which had the hash"
+            f" {record.config_hash}"
+        )
     return record
 
 
@@ -119,7 +136,8 @@ def _say(line: str) -> None:
 
 
 def problems_of(meta: RunRecord, suite: str) -> str:
-    """The problems that a run has of a suite: "generated[-dev][:SEED]", the SHA-256 of files, or "" if unknown."""
+    """The problems that a run has of a suite: "generated[-dev][:SEED]", the SHA-256 of files, or ""
+    if unknown."""
     questions = meta.config.suites[suite].questions
     if isinstance(meta.config.data, str) and meta.config.data and questions is msgspec.UNSET:
         return meta.config.data
@@ -127,7 +145,8 @@ def problems_of(meta: RunRecord, suite: str) -> str:
 
 
 def write_meta(folder: Path, parts: dict[str, Any]) -> None:
-    """Set parts of run.json, which is made if need be. Raises UserError if it is damaged or cannot be written."""
+    """Set parts of run.json, which is made if need be. Raises UserError if it is damaged or cannot
+    be written."""
     path = folder / "run.json"
     before = _read_json(path) if path.exists() else {}
     with explained(f"cannot write to {folder}", OSError):
@@ -136,27 +155,36 @@ def write_meta(folder: Path, parts: dict[str, Any]) -> None:
 
 def _read_json(path: Path) -> Any:
     if not path.exists():
-        raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
+        raise UserError(
+            f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py"
+            " wrote"
+        )
     with explained(f"{path} is damaged", ValueError):
         return json.loads(path.read_bytes())
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
-    """Read a run's folder, `windows` too. Raises UserError if it is none, or damaged, or if its records disagree."""
+    """Read a run's folder, `windows` too. Raises UserError if it is none, or damaged, or if its
+    records disagree."""
     folder = Path(folder)
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
     passes = of_items(_read_frame(folder / "passes.jsonl", PassRecord), items)
-    read = of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items) if windows else pd.DataFrame()
+    read = (
+        of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items)
+        if windows
+        else pd.DataFrame()
+    )
     check_run(folder, meta, items, read if windows else None, passes)
     return Run(folder, meta, items, read, passes)
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
-    """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is there.
+    """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is
+    there.
 
-    Read in pieces, for windows may be millions; a piece with anything wrong is read again line by line, which names the
-    line.
+    Read in pieces, for windows may be millions; a piece with anything wrong is read again line by
+    line, which names the line.
     """
     decoder = msgspec.json.Decoder(record, strict=False)  # pandas writes 4.0 for 4
     names = [field.name for field in msgspec.structs.fields(record)]
@@ -168,25 +196,32 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 read_lines(path, record)  # names the line
                 raise
-            pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
+            pieces.append(
+                pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names})
+            )
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
         return pd.DataFrame()
     frame = pd.concat(filled, ignore_index=True)
-    return frame.drop(columns=[name for name in names if name != "correct" and frame[name].isna().all()])
+    return frame.drop(
+        columns=[name for name in names if name != "correct" and frame[name].isna().all()]
+    )
 
 
 class Recorder:
-    """Appends finished items to a run's folder, flushed to disk one by one; the process holds `folder.exclusive`.
+    """Appends finished items to a run's folder, flushed to disk one by one; the process holds
+    `folder.exclusive`.
 
-    items: those recorded, by KEY. pieces: by tokenizer, the tokens whose texts the traces have. Raises UserError if the
-    records are damaged, or cannot be written.
+    items: those recorded, by KEY. pieces: by tokenizer, the tokens whose texts the traces have.
+    Raises UserError if the records are damaged, or cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pieces: dict[str, set[int]] = {}
-        self._items, self._windows, self._passes = (folder / f"{name}.jsonl" for name in ("items", "windows", "passes"))
+        self._items, self._windows, self._passes = (
+            folder / f"{name}.jsonl" for name in ("items", "windows", "passes")
+        )
         for path in (self._items, self._windows, self._passes):
             if packed_of(path).exists():
                 raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
@@ -196,10 +231,17 @@ class Recorder:
         for item in read_lines(self._items, ItemRecord):
             key = tuple(item[name] for name in KEY)
             if key in self.items:
-                raise UserError(f"{self._items}: {' '.join(map(str, key))} is there twice; the record is damaged")
+                raise UserError(
+                    f"{self._items}: {' '.join(map(str, key))} is there twice; the record is"
+                    " damaged"
+                )
             self.items[key] = item
         windows = each_line(self._windows, WindowRecord)
-        of_items = [b"%s\n" % line for line, row in windows if tuple(row[name] for name in KEY) in self.items]
+        of_items = [
+            b"%s\n" % line
+            for line, row in windows
+            if tuple(row[name] for name in KEY) in self.items
+        ]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
         with _writing(folder):
             write_atomically(self._items, as_lines(list(self.items.values())))
@@ -237,15 +279,22 @@ class Recorder:
     def write_prompts(self, prompts: list[PromptRecord]) -> None:
         """Write the prompts of the run's items."""
         with _writing(self.folder):
-            write_atomically(self.folder / "prompts.jsonl", as_lines([msgspec.to_builtins(each) for each in prompts]))
+            write_atomically(
+                self.folder / "prompts.jsonl",
+                as_lines([msgspec.to_builtins(each) for each in prompts]),
+            )
 
     def _note_pieces(self, trace: TraceRecord) -> None:
         self.pieces.setdefault(trace.tokenizer, set()).update(trace.pieces)
 
-    def add(self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None) -> None:
-        """Record one finished item with its windows and its trace, less texts of tokens that an earlier trace has.
+    def add(
+        self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None
+    ) -> None:
+        """Record one finished item with its windows and its trace, less texts of tokens that an
+        earlier trace has.
 
-        Of one that is recorded already and was timed again, the seconds are kept if they are better.
+        Of one that is recorded already and was timed again, the seconds are kept if they are
+        better.
         """
         key = tuple(item[name] for name in KEY)
         if key in self.items:
@@ -283,9 +332,12 @@ class Recorder:
             _append(self._passes, [passes])
 
     def score(
-        self, correct: dict[tuple[str, str, int], bool | None], why: dict[tuple[str, str, int], str] | None = None
+        self,
+        correct: dict[tuple[str, str, int], bool | None],
+        why: dict[tuple[str, str, int], str] | None = None,
     ) -> None:
-        """Write the verdicts into the items; None where an item was not scored. why: what an evaluator said of them."""
+        """Write the verdicts into the items; None where an item was not scored. why: what an
+        evaluator said of them."""
         for key, verdict in correct.items():
             item = self.items[key]
             item["correct"] = verdict
@@ -300,7 +352,9 @@ class Recorder:
 def _writing(folder: Path) -> AbstractContextManager[None]:
     """A disk that is full, or a folder that cannot be written, as a UserError."""
     return explained(
-        f"cannot write to {folder}", OSError, instead="what is finished is kept: make room and go on with --resume"
+        f"cannot write to {folder}",
+        OSError,
+        instead="what is finished is kept: make room and go on with --resume",
     )
 
 

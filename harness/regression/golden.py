@@ -1,8 +1,8 @@
 """The gate's comparison of a run's records with golden ones.
 
-Prompts, tokens, texts, costs and verdicts must be equal; a difference is a change of the code. On another platform
-rounding may decide how many drafts are accepted, so there costs are left to the comparison with a revision
-(harness/regression/speed.py), which decodes on the machine at hand.
+Prompts, tokens, texts, costs and verdicts must be equal; a difference is a change of the code. On
+another platform rounding may decide how many drafts are accepted, so there costs are left to the
+comparison with a revision (harness/regression/speed.py), which decodes on the machine at hand.
 """
 
 from collections.abc import Sequence
@@ -45,21 +45,39 @@ def judge_records(run: Run, golden: Run) -> bool:
         print(f"another platform, where costs may differ: {'; '.join(platforms)}")
         changed = changed[~changed["measure"].isin(COSTS)]
     passed = changed.empty and not golden.items.empty
-    print("records: passed" if passed else "records: CHANGED; if this is meant, make new golden records")
+    print(
+        "records: passed"
+        if passed
+        else "records: CHANGED; if this is meant, make new golden records"
+    )
     return passed
 
 
 def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
-    """A row for each method, suite and measure that differs: the first item's values there and here, and the items."""
+    """A row for each method, suite and measure that differs: the first item's values there and
+    here, and the items."""
     # A measure that one side lacks altogether must still differ from the other's.
     there, here = (each.items.reindex(columns=[*KEY, *measures]) for each in (golden, run))
-    both = there.merge(here, on=list(KEY), how="outer", suffixes=("_golden", "_run"), indicator="side")
+    both = there.merge(
+        here, on=list(KEY), how="outer", suffixes=("_golden", "_run"), indicator="side"
+    )
     rows: list[dict[str, Any]] = []
 
     def add(measure: str, differ: pd.DataFrame, before: str, after: str) -> None:
         for (method, suite), part in differ.groupby(["method", "suite"], sort=False):
-            values = {"golden": str(part[before].iloc[0])[:24], "run": str(part[after].iloc[0])[:24]}
-            rows.append({"method": method, "suite": suite, "measure": measure, **values, "items": _named(part["item"])})
+            values = {
+                "golden": str(part[before].iloc[0])[:24],
+                "run": str(part[after].iloc[0])[:24],
+            }
+            rows.append(
+                {
+                    "method": method,
+                    "suite": suite,
+                    "measure": measure,
+                    **values,
+                    "items": _named(part["item"]),
+                }
+            )
 
     alone = both[both["side"] != "both"].assign(there=lambda frame: frame["side"] == "left_only")
     add("item is there", alone.assign(here=~alone["there"]), "there", "here")
@@ -74,7 +92,9 @@ def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
 def first_items(golden: Run, first: int) -> Run:
     """The record as if its run had had that limit. Raises UserError for a run of several seeds."""
     if len(golden.config.draws) > 1:
-        raise UserError("--first is for records of one seed: items of several are numbered seed after seed")
+        raise UserError(
+            "--first is for records of one seed: items of several are numbered seed after seed"
+        )
     limit = min(first, golden.config.limit or first)
     meta = structs.replace(golden.meta, config=structs.replace(golden.config, limit=limit))
     return replace(golden, meta=meta, items=golden.items[golden.items["item"] < limit])
@@ -84,7 +104,17 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
     """What two runs must have in common to be compared; labels and order may differ."""
     config = meta.config
     files = meta.data.get("files") or {}
-    names = ("limit", "temperature", "seed", "seeds", "device", "dtype", "graphs", "prompt", "chat_template_args")
+    names = (
+        "limit",
+        "temperature",
+        "seed",
+        "seeds",
+        "device",
+        "dtype",
+        "graphs",
+        "prompt",
+        "chat_template_args",
+    )
     methods = {name: to_builtins(method) for name, method in config.methods.items()}
     for method in methods.values():
         method.pop("label", None)
@@ -98,7 +128,8 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
 
 
 def _platform(meta: RunRecord) -> dict[str, Any]:
-    """What decides how floating-point numbers round: platform, processor and its vector instructions, torch, batch."""
+    """What decides how floating-point numbers round: platform, processor and its vector
+    instructions, torch, batch."""
     environment = meta.environment
     packages = environment.get("packages") or {}
     cpu = str(environment.get("cpu")).split(" ", 1)[0]

@@ -1,8 +1,9 @@
-"""Another revision of the repository as a folder, and a process that decodes with its code; both end with the gate.
+"""Another revision of the repository as a folder, and a process that decodes with its code; both
+end with the gate.
 
-This file is run by such a process as well, with that revision's code on the import path. A line of JSON comes in, the
-request; one goes out, the answer or {error}. It uses the public API of model_wrappers alone for that, so that older
-revisions can answer.
+This file is run by such a process as well, with that revision's code on the import path. A line of
+JSON comes in, the request; one goes out, the answer or {error}. It uses the public API of
+model_wrappers alone for that, so that older revisions can answer.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def checkout(rev: str) -> Iterator[Path]:
-    """The files of a revision in a temporary folder. Raises UserError if git knows none of that name.
+    """The files of a revision in a temporary folder. Raises UserError if git knows none of that
+    name.
 
-    They come through a separate index, not as a worktree, so that the clone keeps no trace. SIGTERM inside is
-    SystemExit.
+    They come through a separate index, not as a worktree, so that the clone keeps no trace. SIGTERM
+    inside is SystemExit.
     """
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
@@ -52,9 +54,14 @@ def checkout(rev: str) -> Iterator[Path]:
 
 
 def _git(*arguments: str, **environment: str) -> str:
-    """What git prints in this repository, stripped. Raises UserError with the reason if it fails."""
+    """What git prints in this repository, stripped. Raises UserError with the reason if it
+    fails."""
     done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], env=os.environ | environment, capture_output=True, text=True, check=False
+        ["git", "-C", str(ROOT), *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
@@ -63,14 +70,24 @@ def _git(*arguments: str, **environment: str) -> str:
 
 
 class Side:
-    """A process that decodes with the code of one tree, this one or another revision's; a context manager."""
+    """A process that decodes with the code of one tree, this one or another revision's; a context
+    manager."""
 
     def __init__(self, tree: Path, threads: int) -> None:
         # Threads that wait must not spin: they would take the other side's cores.
-        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE", "TQDM_DISABLE": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": str(tree),
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "TQDM_DISABLE": "1",
+        }
         command = [sys.executable, __file__, str(threads)]
         self._process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> Side:
@@ -92,12 +109,17 @@ class Side:
         return json.loads(line)
 
 
-def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int], seed: int) -> dict[str, Any]:
+def request_of(
+    config: RunConfig, model: DiffusionModel, prompt: list[int], seed: int
+) -> dict[str, Any]:
     """What `answer` takes: a model of this run, and the ids of a prompt."""
     options = dict(model.options)
     draft = options.pop("draft", None)
     # The folder, or hub id, of the weights: the same for both revisions, whatever they ship.
-    sources = [None if each is None else str(each.model.config.name_or_path) for each in (model.backbone, draft)]
+    sources = [
+        None if each is None else str(each.model.config.name_or_path)
+        for each in (model.backbone, draft)
+    ]
     return {
         **dict(zip(("model", "draft"), sources, strict=True)),
         "prompt": prompt,
@@ -114,7 +136,9 @@ def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int], seed
 @lru_cache
 def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
     """A backbone, loaded once."""
-    options: dict[str, Any] = {"cuda_graphs": True} if graphs else {}  # older revisions know no such option
+    options: dict[str, Any] = (
+        {"cuda_graphs": True} if graphs else {}
+    )  # older revisions know no such option
     return load_backbone(name, device=device, dtype=dtype, **options)
 
 
@@ -149,7 +173,9 @@ def main() -> None:
     for line in sys.stdin:
         try:
             reply = answer(json.loads(line))
-        except Exception as error:  # an older revision may not know an option; the other side decides
+        except (
+            Exception
+        ) as error:  # an older revision may not know an option; the other side decides
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=channel, flush=True)
 

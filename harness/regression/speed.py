@@ -1,8 +1,9 @@
-"""The gate's judgement of speed: this tree and another revision decode the same prompts on this machine, in turn.
+"""The gate's judgement of speed: this tree and another revision decode the same prompts on this
+machine, in turn.
 
-Seconds of another machine or day mean nothing. Two processes, one on a checkout of the revision, strictly alternate,
-each idle while the other decodes: one that decodes twice in a row is up to 10% slower the second time. Two rounds must
-agree, and responses must not differ.
+Seconds of another machine or day mean nothing. Two processes, one on a checkout of the revision,
+strictly alternate, each idle while the other decodes: one that decodes twice in a row is up to 10%
+slower the second time. Two rounds must agree, and responses must not differ.
 """
 
 from __future__ import annotations
@@ -29,14 +30,22 @@ from harness.stats import total_ratio_interval
 if TYPE_CHECKING:
     from harness.runs.problems import SuiteJob
 
-# On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it
+# On a busy machine one round in ten has a false alarm. Another round has other processes, and with
+# them other noise; it
 # has more items, so that it does not miss what the first one saw.
 ROUNDS = 2
-Measure = Callable[[Collection[str], int], pd.DataFrame]  # rows of `measure_both` for these methods, in this round
+Measure = Callable[
+    [Collection[str], int], pd.DataFrame
+]  # rows of `measure_both` for these methods, in this round
 
 
 def judge_speed(
-    run: Run, rev: str, methods: str | None, items: int, tolerance: float, allow_changed_responses: bool = False
+    run: Run,
+    rev: str,
+    methods: str | None,
+    items: int,
+    tolerance: float,
+    allow_changed_responses: bool = False,
 ) -> bool:
     """Measure this tree and a revision in turn and print both; whether this tree passes.
 
@@ -64,7 +73,9 @@ def judge_speed(
             for note in notes:
                 print(note)
             if measured.empty:
-                raise UserError(f"{rev} can run none of the methods; choose --methods that it knows")
+                raise UserError(
+                    f"{rev} can run none of the methods; choose --methods that it knows"
+                )
             rounds.append(measured)
             return measured
 
@@ -77,10 +88,13 @@ def judge_speed(
 
 
 def slower_methods(measure: Measure, methods: Collection[str], tolerance: float) -> list[str]:
-    """The methods that are slower in every round; prints the rounds. Those that were in one are measured again."""
+    """The methods that are slower in every round; prints the rounds. Those that were in one are
+    measured again."""
     suspects = list(methods)
     for number in range(1, ROUNDS + 1):
-        found = compare_seconds(measure({*suspects, REFERENCE}, number), tolerance)  # speedups are over LLaDA
+        found = compare_seconds(
+            measure({*suspects, REFERENCE}, number), tolerance
+        )  # speedups are over LLaDA
         print(f"round {number}\n{found.to_string(index=False, float_format='%.3f')}")
         slow = set(found.loc[found["verdict"] == "regressed", "method"])
         suspects = [name for name in suspects if name in slow]
@@ -92,29 +106,45 @@ def slower_methods(measure: Measure, methods: Collection[str], tolerance: float)
 
 
 def same_responses(measured: pd.DataFrame, allow_changed_responses: bool) -> bool:
-    """Whether every response has its tokens and no more forwards than before, or may differ; prints which differ."""
+    """Whether every response has its tokens and no more forwards than before, or may differ; prints
+    which differ."""
     other = ~measured["same_tokens"]
     more = measured["new_forwards"] > measured["old_forwards"]
     fewer = measured["new_forwards"] < measured["old_forwards"]
-    for what, rows in (("tokens differ", other), ("more forwards", more), ("fewer forwards", fewer)):
+    for what, rows in (
+        ("tokens differ", other),
+        ("more forwards", more),
+        ("fewer forwards", fewer),
+    ):
         for method, part in measured[rows].groupby("method", sort=False):
             names = ", ".join(f"{row['suite']} {row['item']}" for _, row in part.iterrows())
             print(f"{what}: {method} ({names})")
     passed = allow_changed_responses or not (other | more).any()
-    print("responses: passed" if passed else "responses: CHANGED; if this is meant, --allow-changed-responses")
+    print(
+        "responses: passed"
+        if passed
+        else "responses: CHANGED; if this is meant, --allow-changed-responses"
+    )
     return passed
 
 
 def measure_both(
-    tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int, methods: Collection[str] | None = None
+    tree: Path,
+    config: RunConfig,
+    jobs: list[SuiteJob],
+    items: int,
+    methods: Collection[str] | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Seconds of the first `items` items of every job, by these methods (None: all), with `tree`'s code and with this.
+    """Seconds of the first `items` items of every job, by these methods (None: all), with `tree`'s
+    code and with this.
 
-    Returns a row per (method, suite, item), old and new being the faster of two, for what else a machine does only
-    adds; and sentences on methods that the other revision cannot run. Raises UserError if this tree alone cannot.
+    Returns a row per (method, suite, item), old and new being the faster of two, for what else a
+    machine does only adds; and sentences on methods that the other revision cannot run. Raises
+    UserError if this tree alone cannot.
     """
     # A process may be up to a tenth slower than another of the same code, for as long as it lives.
-    # With a pair of processes for each item that is noise, which the intervals show. On a GPU, where starting may take
+    # With a pair of processes for each item that is noise, which the intervals show. On a GPU,
+    # where starting may take
     # minutes, all items share a pair.
     light = config.device == "cpu"
     rows: list[dict[str, Any]] = []
@@ -125,34 +155,56 @@ def measure_both(
             for item in range(min(items, len(job.prompts))):
                 if light or not sides:
                     stack.close()
-                    sides = [stack.enter_context(Side(each, config.threads or 1)) for each in (tree, ROOT)]
+                    sides = [
+                        stack.enter_context(Side(each, config.threads or 1))
+                        for each in (tree, ROOT)
+                    ]
                 for method, model in job.models.items():
                     if methods is not None and method not in methods:
                         continue
-                    request = request_of(config, model, job.prompt(method, item).tolist(), config.seed or 0)
-                    old, new = (side.decode(request).get("error") for side in sides)  # warms both up, too
+                    request = request_of(
+                        config, model, job.prompt(method, item).tolist(), config.seed or 0
+                    )
+                    old, new = (
+                        side.decode(request).get("error") for side in sides
+                    )  # warms both up, too
                     if old is not None:
                         notes.append(f"{method} on {job.suite} is left out: {old}")
                         continue
                     if new is not None:
-                        raise UserError(f"{method} on {job.suite} is decoded by the other revision, not by this: {new}")
-                    before, now, before_again, now_again = (side.decode(request) for side in sides * 2)
+                        raise UserError(
+                            f"{method} on {job.suite} is decoded by the other revision, not by"
+                            f" this: {new}"
+                        )
+                    before, now, before_again, now_again = (
+                        side.decode(request) for side in sides * 2
+                    )
                     seconds = {
                         "old": min(before["seconds"], before_again["seconds"]),
                         "new": min(now["seconds"], now_again["seconds"]),
                     }
                     forwards = {"old_forwards": before["forwards"], "new_forwards": now["forwards"]}
                     same = {"same_tokens": before["tokens"] == now["tokens"]}
-                    rows.append({"method": method, "suite": job.suite, "item": item, **seconds, **forwards, **same})
+                    rows.append(
+                        {
+                            "method": method,
+                            "suite": job.suite,
+                            "item": item,
+                            **seconds,
+                            **forwards,
+                            **same,
+                        }
+                    )
     return pd.DataFrame(rows), list(dict.fromkeys(notes))
 
 
 def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
-    """One row per method: what it takes now of what it took before, with paired bootstrap intervals over the items.
+    """One row per method: what it takes now of what it took before, with paired bootstrap intervals
+    over the items.
 
-    seconds: new total / old total; speed: the speedup over LLaDA now / before. verdict: "regressed" where the whole
-    interval of seconds lies above 1 + tolerance, or that of speed below 1 / (1 + tolerance) while that of seconds does
-    not lie below 1; else "ok".
+    seconds: new total / old total; speed: the speedup over LLaDA now / before. verdict: "regressed"
+    where the whole interval of seconds lies above 1 + tolerance, or that of speed below 1 / (1 +
+    tolerance) while that of seconds does not lie below 1; else "ok".
     """
     sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
     rows = []
@@ -161,7 +213,9 @@ def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
         ratios = {"seconds": total_ratio_interval([*part.to_numpy().T])}
         slower = ratios["seconds"][1] > 1 + tolerance
         if method != REFERENCE and ("old", REFERENCE) in sides:
-            both = sides[[(side, name) for side in ("new", "old") for name in (REFERENCE, method)]].dropna()
+            both = sides[
+                [(side, name) for side in ("new", "old") for name in (REFERENCE, method)]
+            ].dropna()
             ratios["speed"] = total_ratio_interval([*both.to_numpy().T])
             faster = ratios["seconds"][2] < 1  # less than what LLaDA gained is no loss
             slower |= ratios["speed"][2] < 1 / (1 + tolerance) and not faster

@@ -73,7 +73,9 @@ def _items_of_both(new: Run, old: Run) -> pd.DataFrame:
     other = both[(both["side"] == "both") & both["prompt_hash_old"].ne(both["prompt_hash_new"])]
     if len(other):
         method, suite, item = other[list(KEY)].iloc[0]
-        raise UserError(f"other prompts in {new.folder} ({method}, {suite} {item}); run both on the same --data")
+        raise UserError(
+            f"other prompts in {new.folder} ({method}, {suite} {item}); run both on the same --data"
+        )
     return both
 
 
@@ -130,7 +132,9 @@ def _lost_speed(shared: pd.DataFrame, allowed: float) -> list[str]:
     lines = []
     for (method, suite), items in pairs.groupby(PAIR, sort=False):
         if items[names].dropna().empty:
-            lines.append(f"{method} on {suite}: no Speed, see the table; time it again with --resume")
+            lines.append(
+                f"{method} on {suite}: no Speed, see the table; time it again with --resume"
+            )
     pairs = pairs.dropna(subset=names)
     for name, items in pairs.groupby("method", sort=False):
         seconds: Any = items[names].to_numpy().T

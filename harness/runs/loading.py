@@ -1,4 +1,5 @@
-"""The models and the problems of a run, loaded by the process that decodes with them; and a run from its record."""
+"""The models and the problems of a run, loaded by the process that decodes with them; and a run
+from its record."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def worker_for(run: ResolvedRun, scratch: Path) -> Worker:
-    """A worker of a run in this process. scratch: for generated problems, and what else is not kept.
+    """A worker of a run in this process. scratch: for generated problems, and what else is not
+    kept.
 
     Raises UserError or ValueError for what cannot be loaded.
     """
@@ -66,7 +68,9 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
         problems = load_problems(suite, suite.datasets(config.generated, data), config.limit)
         models = models_for(run, suite.name, backbones)
         template = {} if config.chat_template_args is UNSET else config.chat_template_args
-        jobs.append(prepare(suite, problems, models, config.draws, config.prompt == "plain", template))
+        jobs.append(
+            prepare(suite, problems, models, config.draws, config.prompt == "plain", template)
+        )
     return jobs, backbones
 
 

@@ -1,6 +1,8 @@
-"""The options of a run: the command line of harness/run.py is made of these fields, and `harness.evaluate` fills them.
+"""The options of a run: the command line of harness/run.py is made of these fields, and
+`harness.evaluate` fills them.
 
-A new option is a field here, the code that uses it, and its line in docs/usage.md. Light: `--help` waits for nothing.
+A new option is a field here, the code that uses it, and its line in docs/usage.md. Light: `--help`
+waits for nothing.
 """
 
 from dataclasses import dataclass
@@ -13,8 +15,27 @@ from harness.suites.registry import PAPER_SUITES
 
 # Options that --resume takes again where they are not given.
 RESUMED = (
-    *("model", "data", "limit", "gen_length", "block_length", "stop_at_eos", "temperature", "seed", "prompt"),
-    *("chat_template_args", "dtype", "trust_remote_code", "reads_at", "graphs", "threads", "untimed", "batch"),
+    *(
+        "model",
+        "data",
+        "limit",
+        "gen_length",
+        "block_length",
+        "stop_at_eos",
+        "temperature",
+        "seed",
+        "prompt",
+    ),
+    *(
+        "chat_template_args",
+        "dtype",
+        "trust_remote_code",
+        "reads_at",
+        "graphs",
+        "threads",
+        "untimed",
+        "batch",
+    ),
     *("trace", "device"),
 )
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
@@ -22,7 +43,8 @@ DEFAULT_SUITES = ",".join(PAPER_SUITES)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders themselves.
+    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders
+    themselves.
 
     The first ten are what most runs need; `--help` shows the others in groups.
     """
@@ -33,13 +55,17 @@ class RunOptions:
     methods: str | tuple[Any, ...] = option(
         "presets, groups or decoders, with (option=value) each; see --list", DEFAULT_METHODS
     )
-    model: str = option("nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano")
+    model: str = option(
+        "nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano"
+    )
     data: str | None = option(
         "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )
     limit: int | None = option("first N items of each suite (default: all)", least=1)
     device: str = option("cpu, cuda, cuda:1, ...", "cpu")
-    workers: int | None = option("decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N")
+    workers: int | None = option(
+        "decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N"
+    )
     out: Path | None = option("folder of the run")
     resume: bool = option("go on with the run in --out", False)
     list: bool = option("print the presets with their options, and the suites, and stop", False)
@@ -51,43 +77,66 @@ class RunOptions:
         group="decoding",
     )
     gen_length: int | None = option("tokens of a response (default: per suite)", least=1)
-    block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)", least=1)
+    block_length: int | None = option(
+        "tokens of a block (default: per suite; FeF decodes the full sequence)", least=1
+    )
     stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
     temperature: float = option("0: the likeliest token, always", 0.0)
-    seed: str | int | tuple[int, ...] = option("one, or several (0,1,2) for mean and spread over them", 0)
+    seed: str | int | tuple[int, ...] = option(
+        "one, or several (0,1,2) for mean and spread over them", 0
+    )
     prompt: Literal["chat", "plain"] = option(
         "plain: the text alone, for a model without a chat template", "chat", group="models"
     )
     chat_template_args: str | dict[str, Any] | None = option(
         'what chat templates are rendered with, as JSON: {"enable_thinking": true}', metavar="JSON"
     )
-    dtype: str | None = option("float32, bfloat16, float16 or auto (default: float32 on a CPU, else bfloat16)")
+    dtype: str | None = option(
+        "float32, bfloat16, float16 or auto (default: float32 on a CPU, else bfloat16)"
+    )
     trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
-    reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
-    graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
+    reads_at: Literal[0, -1] | None = option(
+        "of such a model: where the logits of a position stand"
+    )
+    graphs: bool = option(
+        "run the models through CUDA graphs, for all methods alike; on a GPU", False
+    )
     threads: int | None = option(
-        "CPU threads, of each worker (default: the fastest number for the first prompt; the cores / workers)",
+        "CPU threads, of each worker (default: the fastest number for the first prompt; the cores /"
+        " workers)",
         least=1,
         most=1024,
         group="seconds and records",
     )
-    untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
+    untimed: bool = option(
+        "seconds are not for comparison (runs side by side): no Speed in tables", False
+    )
     batch: int | Literal["auto"] | None = option(
         "decode N responses at once, or as many as memory has room for; no Speed in tables",
         type=lambda text: int(text) if text.lstrip("-").isdecimal() else text,
         metavar="N|auto",
     )
-    trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
-    ray_address: str | None = option(
-        "of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT", group="workers"
+    trace: bool = option(
+        "record every commit, re-mask and rejected draft; the report plays them", False
     )
-    gpus_per_worker: float | None = option("with --device cuda: 1, or a part of one, which needs --untimed")
+    ray_address: str | None = option(
+        "of a Ray cluster that exists (default: one on this machine)",
+        metavar="HOST:PORT",
+        group="workers",
+    )
+    gpus_per_worker: float | None = option(
+        "with --device cuda: 1, or a part of one, which needs --untimed"
+    )
     plan: bool = option(
-        "print how long the run will take, from one response a method, and stop", False, group="the run and its folder"
+        "print how long the run will take, from one response a method, and stop",
+        False,
+        group="the run and its folder",
     )
     status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
     overwrite: bool = option(
-        "delete the records in --out first, and its folders tables, figures and report with all that is in them", False
+        "delete the records in --out first, and its folders tables, figures and report with all"
+        " that is in them",
+        False,
     )
     quiet: bool = option("print nothing but what is wrong", False)
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)

@@ -1,6 +1,8 @@
-"""Decoders from outside the repository: each response begins with random states of its own, and leaves the weights.
+"""Decoders from outside the repository: each response begins with random states of its own, and
+leaves the weights.
 
-Their code is trusted. This finds accidents: a global random state that others would go on with, weights that change.
+Their code is trusted. This finds accidents: a global random state that others would go on with,
+weights that change.
 """
 
 import random
@@ -38,11 +40,13 @@ def contained(backbones: Collection[Backbone], who: str, seed: int) -> Iterator[
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
-    changed = [backbone.name for backbone in backbones if _weights(backbone) != before[backbone.name]]
+    changed = [
+        backbone.name for backbone in backbones if _weights(backbone) != before[backbone.name]
+    ]
     if changed:
         raise UserError(
-            f"{who}: the decoder changed the weights of {', '.join(changed)}, and every response after it would be "
-            "decoded with them; let it put back what it changes"
+            f"{who}: the decoder changed the weights of {', '.join(changed)}, and every response"
+            " after it would be decoded with them; let it put back what it changes"
         )
 
 
@@ -55,6 +59,7 @@ def _weights(backbone: Backbone) -> bytes:
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Values of a tensor where they lie, whatever its strides; a step of an odd number is seldom that of a column."""
+    """Values of a tensor where they lie, whatever its strides; a step of an odd number is seldom
+    that of a column."""
     step = tensor.numel() // SAMPLE | 1
     return tensor.as_strided((-(-tensor.numel() // step),), (step,)).float()

@@ -1,7 +1,9 @@
-"""Who decodes a run, and what is left for them: chunks of items, each of which passes all methods on one worker.
+"""Who decodes a run, and what is left for them: chunks of items, each of which passes all methods
+on one worker.
 
-A chunk that a worker did not finish, because it died, comes back. The response that was in flight is handed out again
-by itself, after all others, so that one that ends every worker which decodes it holds nothing else up.
+A chunk that a worker did not finish, because it died, comes back. The response that was in flight
+is handed out again by itself, after all others, so that one that ends every worker which decodes it
+holds nothing else up.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.options import RunOptions
 
 if TYPE_CHECKING:
-    from harness.runs.responses import Result  # torch: not before a worker of a cluster has answered
+    from harness.runs.responses import (
+        Result,
+    )  # torch: not before a worker of a cluster has answered
 
 
 @dataclass(frozen=True)
 class Workers:
     """The workers that a run has.
 
-    options: of the run, which every worker resolves for itself; their threads are those of a worker. count: how many.
-    address: of a Ray cluster; None for one on this machine. gpus: of each worker. threads: of each worker, on cores of
-    its own.
+    options: of the run, which every worker resolves for itself; their threads are those of a
+    worker. count: how many. address: of a Ray cluster; None for one on this machine. gpus: of each
+    worker. threads: of each worker, on cores of its own.
     """
 
     options: RunOptions
@@ -39,7 +43,8 @@ class Workers:
 
 
 def workers_of(options: RunOptions) -> Workers | None:
-    """The workers of a run; None without --workers. Raises UserError for options that do not fit together."""
+    """The workers of a run; None without --workers. Raises UserError for options that do not fit
+    together."""
     named = ("ray_address", "gpus_per_worker")
     alone = [name.replace("_", "-") for name in named if getattr(options, name) is not None]
     given = options.gpus_per_worker
@@ -50,21 +55,31 @@ def workers_of(options: RunOptions) -> Workers | None:
             return None
         wrong = f"--{alone[0]} is for runs with workers; add --workers N"
     elif options.device not in ("cpu", "cuda"):
-        wrong = f"--workers takes --device cpu or cuda, for each worker is given its own; not {options.device}"
+        wrong = (
+            "--workers takes --device cpu or cuda, for each worker is given its own; not"
+            f" {options.device}"
+        )
     elif options.device == "cpu" and given:
         wrong = f"--gpus-per-worker {given:g} is for --device cuda; the run decodes on the CPU"
     elif options.device == "cuda" and not 0 < gpus <= 1:
-        wrong = f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on one GPU"
+        wrong = (
+            f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on"
+            " one GPU"
+        )
     elif options.device == "cuda" and gpus < 1 and not options.untimed:
         wrong = (
-            f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say nothing of a decoder; add "
-            "--untimed"
+            f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say"
+            " nothing of a decoder; add --untimed"
         )
     if wrong is not None:
         raise UserError(wrong)
     assert options.workers is not None, "None has returned"
-    threads = options.threads or (1 if options.ray_address else max(1, len(cores()) // options.workers))
-    return Workers(replace(options, threads=threads), options.workers, options.ray_address, gpus, threads)
+    threads = options.threads or (
+        1 if options.ray_address else max(1, len(cores()) // options.workers)
+    )
+    return Workers(
+        replace(options, threads=threads), options.workers, options.ray_address, gpus, threads
+    )
 
 
 def cores() -> list[int]:
@@ -75,7 +90,8 @@ def cores() -> list[int]:
 
 
 class WorkerPool(Protocol):
-    """What decodes a run. description: of what it was made with, for run.json. items: how many each suite has."""
+    """What decodes a run. description: of what it was made with, for run.json. items: how many each
+    suite has."""
 
     @property
     def config(self) -> RunConfig:
@@ -99,25 +115,29 @@ class WorkerPool(Protocol):
         """The prompts of all items."""
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """Decode an item of a suite by each method on every worker, without recording it; its seconds, by method.
+        """Decode an item of a suite by each method on every worker, without recording it; its
+        seconds, by method.
 
         Empty where the item ended every worker.
         """
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """Results as they are finished, each with the name of its worker, "" of the one in this process."""
+        """Results as they are finished, each with the name of its worker, "" of the one in this
+        process."""
 
     def about(self) -> dict[str, Any]:
         """What a session's entry in run.json says of the workers."""
 
 
 DEATHS = 3  # of workers with an item in flight, after which its responses are left out
-LAST = 2  # chunks that each worker should still get when a chunk is handed out: the last ones are small
+# chunks that each worker should still get when a chunk is handed out: the last ones are small
+LAST = 2
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Responses of one suite for one worker: by method its items, in the order in which they are decoded."""
+    """Responses of one suite for one worker: by method its items, in the order in which they are
+    decoded."""
 
     suite: str
     pending: dict[str, list[int]]
@@ -131,9 +151,10 @@ class Chunk:
 class Queue:
     """What a run still has to decode.
 
-    items: how many each suite has. methods: their keys, in the order of the run. done: whether the response of (method,
-    suite, item) is recorded. size: most items of a chunk. workers: how many share the work; with several, the last
-    chunks are smaller. at_once: how many responses of a chunk a worker has in flight.
+    items: how many each suite has. methods: their keys, in the order of the run. done: whether the
+    response of (method, suite, item) is recorded. size: most items of a chunk. workers: how many
+    share the work; with several, the last chunks are smaller. at_once: how many responses of a
+    chunk a worker has in flight.
     """
 
     def __init__(
@@ -178,7 +199,11 @@ class Queue:
         backwards = self._taken[worker, suite] % 2
         self._taken[worker, suite] += 1
         ordered = self._methods[::-1] if backwards else self._methods
-        pending = {m: left for m in ordered if (left := [item for item in items if not self._done(m, suite, item)])}
+        pending = {
+            m: left
+            for m in ordered
+            if (left := [item for item in items if not self._done(m, suite, item)])
+        }
         return Chunk(suite, pending)
 
     @property
@@ -189,15 +214,21 @@ class Queue:
     def give_back(self, chunk: Chunk, reason: str) -> None:
         """Take back what a dead worker did not finish of a chunk.
 
-        reason: how it died. The first responses that are not recorded were in flight; if workers died DEATHS times
-        with the item of one, it is left out.
+        reason: how it died. The first responses that are not recorded were in flight; if workers
+        died DEATHS times with the item of one, it is left out.
         """
-        rest = [(method, item) for method, item in chunk.responses if not self._done(method, chunk.suite, item)]
+        rest = [
+            (method, item)
+            for method, item in chunk.responses
+            if not self._done(method, chunk.suite, item)
+        ]
         in_flight, others = rest[: self._at_once], rest[self._at_once :]
         self._deaths.update({(chunk.suite, item) for _, item in in_flight})
         for method, item in in_flight:
             if self._deaths[chunk.suite, item] >= DEATHS:
-                self.left_out[method, chunk.suite, item] = f"{DEATHS} workers died with its item, the last so: {reason}"
+                self.left_out[method, chunk.suite, item] = (
+                    f"{DEATHS} workers died with its item, the last so: {reason}"
+                )
             else:
                 self._suspects.append(Chunk(chunk.suite, {method: [item]}))
         if others:

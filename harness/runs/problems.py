@@ -13,7 +13,12 @@ import datasets
 import torch
 from mmengine.config import ConfigDict
 from opencompass.openicl.icl_inferencer import GenInferencer
-from opencompass.registry import ICL_EVALUATORS, ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS, TEXT_POSTPROCESSORS
+from opencompass.registry import (
+    ICL_EVALUATORS,
+    ICL_PROMPT_TEMPLATES,
+    ICL_RETRIEVERS,
+    TEXT_POSTPROCESSORS,
+)
 from opencompass.utils.build import build_dataset_from_cfg
 
 from harness.errors import UserError, explained
@@ -29,7 +34,8 @@ datasets.disable_progress_bars()
 
 @dataclass(frozen=True)
 class Problems:
-    """One dataset of a suite: OpenCompass's configuration of it, the loaded dataset, its test problems."""
+    """One dataset of a suite: OpenCompass's configuration of it, the loaded dataset, its test
+    problems."""
 
     config: dict[str, Any]
     dataset: Any
@@ -51,7 +57,8 @@ class Problems:
 
 @contextmanager
 def from_files() -> Iterator[None]:
-    """OpenCompass's loaders read the files that they are given, whatever the shell's DATASET_SOURCE says."""
+    """OpenCompass's loaders read the files that they are given, whatever the shell's DATASET_SOURCE
+    says."""
     source = os.environ.pop("DATASET_SOURCE", None)
     try:
         yield
@@ -61,7 +68,8 @@ def from_files() -> Iterator[None]:
 
 
 def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:
-    """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
+    """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed
+    file."""
     loaded = []
     for config in configs:
         try:
@@ -70,12 +78,18 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
         except ImportError as error:
-            raise UserError(f"OpenCompass's loader of {suite.name} cannot be used: {error}") from error
+            raise UserError(
+                f"OpenCompass's loader of {suite.name} cannot be used: {error}"
+            ) from error
         except Exception as error:  # whatever a loader makes of a broken file
             # Loaders read lines one by one, each as its line 1.
             fault = _json_fault(config) if isinstance(error, json.JSONDecodeError) else ""
             fault = fault or f"{config['path']}: {error.__cause__ or error}"
-            what = "cannot be read" if isinstance(error.__cause__ or error, OSError) else "is malformed"
+            what = (
+                "cannot be read"
+                if isinstance(error.__cause__ or error, OSError)
+                else "is malformed"
+            )
             raise UserError(f"data file of {suite.name} {what}: {fault}") from error
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
@@ -83,17 +97,26 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
         _check_references(suite, loaded[-1])
         evaluator = config["eval_cfg"]["evaluator"]
         if "judge_cfg" in str(evaluator):
-            raise UserError(f"suite {suite.name} asks another model to judge, and only evaluators without are run here")
+            raise UserError(
+                f"suite {suite.name} asks another model to judge, and only evaluators without are"
+                " run here"
+            )
         kind = evaluator.get("type")
         if isinstance(kind, str) and ICL_EVALUATORS.get(kind) is None:
-            raise UserError(f"suite {suite.name}: there is no evaluator {kind}; give its import path")
+            raise UserError(
+                f"suite {suite.name}: there is no evaluator {kind}; give its import path"
+            )
     return loaded
 
 
 def _json_fault(config: dict[str, Any]) -> str:
     """Where a dataset's file is no JSON; "" if all is well."""
     path = Path(config["path"])
-    files = [path, *path.glob("*.jsonl"), path / config.get("file_name", "math.json")]  # the default of MATH's loader
+    files = [
+        path,
+        *path.glob("*.jsonl"),
+        path / config.get("file_name", "math.json"),
+    ]  # the default of MATH's loader
     for file in (each for each in files if each.is_file() and each.suffix in (".json", ".jsonl")):
         text = file.read_text("utf-8", errors="replace")
         parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
@@ -108,11 +131,13 @@ def _json_fault(config: dict[str, Any]) -> str:
 def _fault(problems: Problems, foreign: bool) -> str:
     """What of that which prompts and judging read is not there; "" if all is.
 
-    OpenCompass would leave a placeholder in the prompt for a column that is not there, and write None for a null.
-    foreign: columns may hold anything, but not nothing.
+    OpenCompass would leave a placeholder in the prompt for a column that is not there, and write
+    None for a null. foreign: columns may hold anything, but not nothing.
     """
     reader, there = problems.config["reader_cfg"], problems.rows.column_names
-    columns = [name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None]
+    columns = [
+        name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None
+    ]
     missing = [name for name in columns if name not in there]
     if not len(problems) or missing:
         if len(there) and missing:
@@ -147,7 +172,9 @@ def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
         if inference.get(name) is not None
     }
     retriever = ICL_RETRIEVERS.build({**inference["retriever"], "dataset": problems.dataset})
-    with tempfile.TemporaryDirectory() as folder:  # the inferencer makes its output folder on the spot, used or not
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # the inferencer makes its output folder on the spot, used or not
         inferencer = GenInferencer(model, max_out_len=model.gen_length, output_json_filepath=folder)
     entries = inferencer.get_generation_prompt_list_from_retriever_indices(
         retriever.retrieve(),
@@ -164,8 +191,9 @@ def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
 class SuiteJob:
     """One suite of a run, ready: prompts (ids), references, and one OpenCompass model per method.
 
-    problems: the loaded datasets. seeds: of the run; items number all problems for the first, then for the next.
-    own_prompts: of autoregressive models that encode them otherwise, by the model's name.
+    problems: the loaded datasets. seeds: of the run; items number all problems for the first, then
+    for the next. own_prompts: of autoregressive models that encode them otherwise, by the model's
+    name.
     """
 
     suite: str
@@ -190,10 +218,14 @@ class SuiteJob:
         """The models that its methods decode with, those of drafts last."""
         drafts = [model.options.get("draft") for model in self.models.values()]
         used = [model.backbone for model in self.models.values()]
-        return list({id(each): each for each in (*used, *drafts) if isinstance(each, Backbone)}.values())
+        return list(
+            {id(each): each for each in (*used, *drafts) if isinstance(each, Backbone)}.values()
+        )
 
 
-def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:
+def models_for(
+    run: ResolvedRun, suite: str, backbones: dict[str, Backbone]
+) -> dict[str, DiffusionModel]:
     """One OpenCompass model per method of a run, for one suite."""
     config, models = run.config, {}
     for name, method in config.methods.items():
@@ -218,46 +250,59 @@ def prepare(
     plain: bool = False,
     template: Mapping[str, Any] | None = None,
 ) -> SuiteJob:
-    """Encode the prompts of a suite; the items of several datasets are numbered one after the other, for each seed.
+    """Encode the prompts of a suite; the items of several datasets are numbered one after the
+    other, for each seed.
 
-    plain, template: without the chat template, or what that is rendered with. Raises UserError for a prompt that does
-    not fit a model with its response, or that models encode differently; an autoregressive one beside others may have
-    its own tokenizer and chat template.
+    plain, template: without the chat template, or what that is rendered with. Raises UserError for
+    a prompt that does not fit a model with its response, or that models encode differently; an
+    autoregressive one beside others may have its own tokenizer and chat template.
     """
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     encoded: dict[str, list[torch.Tensor]] = {}
-    for model in {id(model.backbone): model for model in longest}.values():  # the limit of each decides
+    for model in {
+        id(model.backbone): model for model in longest
+    }.values():  # the limit of each decides
         encoded[model.backbone.name] = own = []
         for item, each in enumerate(turns):
             with explained(f"{suite.name}, item {item}", ValueError):
                 own.append(encode_chat(model.backbone, each, plain, template))
                 if len(own[-1]) + model.gen_length > model.backbone.max_length:
                     raise ValueError(
-                        f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed the limit of "
-                        f"{model.backbone.name}, {model.backbone.max_length} tokens"
+                        f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed"
+                        f" the limit of {model.backbone.name}, {model.backbone.max_length} tokens"
                     )
     causal = {model.backbone.name for model in longest if model.decoder.causal}
     (first, prompts), *others = sorted(encoded.items(), key=lambda each: each[0] in causal)
     own_prompts = {}
     for other, own in others:
-        unlike = [item for item, pair in enumerate(zip(prompts, own, strict=True)) if not torch.equal(*pair)]
+        unlike = [
+            item
+            for item, pair in enumerate(zip(prompts, own, strict=True))
+            if not torch.equal(*pair)
+        ]
         if unlike and other in causal and first not in causal:
             own_prompts[other] = own * len(seeds)
         elif unlike:
             raise UserError(
-                f"{suite.name}, item {unlike[0]}: {first} and {other} encode the prompt differently, by their "
-                "tokenizers or chat templates; give the models of all roles but ar the same, or make a run of each"
+                f"{suite.name}, item {unlike[0]}: {first} and {other} encode the prompt"
+                " differently, by their tokenizers or chat templates; give the models of all roles"
+                " but ar the same, or make a run of each"
             )
     golds = [gold for part in problems for gold in part.golds]
     draws = len(seeds)
-    return SuiteJob(suite.name, prompts * draws, golds * draws, problems, models, seeds, own_prompts)
+    return SuiteJob(
+        suite.name, prompts * draws, golds * draws, problems, models, seeds, own_prompts
+    )
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:
-    """The prompts of a suite's items, as records have them, without those of models that encode them otherwise."""
+    """The prompts of a suite's items, as records have them, without those of models that encode
+    them otherwise."""
     backbone = next(each for each in job.backbones if each.name not in job.own_prompts)
     return [
-        PromptRecord(job.suite, item, str(backbone.text_tokenizer().decode(prompt_P)), hash_of(prompt_P))
+        PromptRecord(
+            job.suite, item, str(backbone.text_tokenizer().decode(prompt_P)), hash_of(prompt_P)
+        )
         for item, prompt_P in enumerate(job.prompts)
     ]

@@ -1,4 +1,5 @@
-"""A run from its configuration to recorded items, and how far it is. Whoever decodes, this process alone writes."""
+"""A run from its configuration to recorded items, and how far it is. Whoever decodes, this process
+alone writes."""
 
 import math
 import sys
@@ -29,7 +30,8 @@ Missing = dict[tuple[str, str, int], str]  # (method, suite, item) -> why it was
 
 
 def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
-    """Decode all that the run has and is not recorded yet; the responses that were left out, with the reason.
+    """Decode all that the run has and is not recorded yet; the responses that were left out, with
+    the reason.
 
     pool: who decodes, ready.
     """
@@ -53,38 +55,65 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
     if disturbed:
         print(
-            f"{disturbed} of {len(recorder.items)} responses are marked: other programs had the cores each time that "
-            f"they were timed; on a quiet machine {command_name()} run --resume --out {folder} times them again",
+            f"{disturbed} of {len(recorder.items)} responses are marked: other programs had the"
+            f" cores each time that they were timed; on a quiet machine {command_name()} run"
+            f" --resume --out {folder} times them again",
             file=sys.stderr,
         )
     return left_out
 
 
 def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
-    """Raise UserError if finished responses are to other prompts than the run has; the role `ar` may have its own."""
+    """Raise UserError if finished responses are to other prompts than the run has; the role `ar`
+    may have its own."""
     now = {(each.suite, each.item): each.prompt_hash for each in pool.prompts()}
     own = [name for name, method in config.methods.items() if method.role == "ar"]
     for (method, suite, item), row in recorder.items.items():
         if method not in own and row.get("prompt_hash") not in (None, now.get((suite, item))):
             raise UserError(
-                f"--resume: {folder}/items.jsonl: {method} {suite} {item} has another prompt than now: the responses "
-                "are of another run; restore its own, or begin one with another --out"
+                f"--resume: {folder}/items.jsonl: {method} {suite} {item} has another prompt than"
+                " now: the responses are of another run; restore its own, or begin one with"
+                " another --out"
             )
 
 
 def _decode(
-    folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder, notes: list[str]
+    folder: Path,
+    config: RunConfig,
+    pool: WorkerPool,
+    device: str,
+    recorder: Recorder,
+    notes: list[str],
 ) -> Missing:
-    """Record each result as it comes, as one session of run.json, with one bar that names the suite at work."""
-    at_once = config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
-    queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once)
+    """Record each result as it comes, as one session of run.json, with one bar that names the suite
+    at work."""
+    at_once = (
+        config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
+    )
+    queue = Queue(
+        pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once
+    )
 
     def more() -> dict[str, Any]:
-        named = [{**dict(zip(KEY, key, strict=True)), "reason": reason} for key, reason in queue.left_out.items()]
-        return pool.about() | ({"left_out": named} if named else {}) | ({"changed": notes} if notes else {})
+        named = [
+            {**dict(zip(KEY, key, strict=True)), "reason": reason}
+            for key, reason in queue.left_out.items()
+        ]
+        return (
+            pool.about()
+            | ({"left_out": named} if named else {})
+            | ({"changed": notes} if notes else {})
+        )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(
+        *columns, auto_refresh=False
+    )  # a thread that draws would take time from what is timed
     total = sum(pool.items.values()) * len(config.methods)
     completed = sum(recorder.done(*key) for key in recorder.items)
     task = bar.add_task("responses", total=total, completed=completed)
@@ -101,7 +130,10 @@ def _decode(
 
 
 def announcement(
-    config: RunConfig, pool: WorkerPool, measure: bool, done: Callable[[str, str, int], bool] = lambda *_: False
+    config: RunConfig,
+    pool: WorkerPool,
+    measure: bool,
+    done: Callable[[str, str, int], bool] = lambda *_: False,
 ) -> Iterator[str]:
     """Lines on what a run will do and for about how long, each when it is known.
 
@@ -122,21 +154,30 @@ def announcement(
         return
     workers = f" on {pool.size} workers" if pool.size > 1 else ""
     items = ", ".join(f"{suite} {count}" for suite, count in pool.items.items())
-    yield f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {items})"
+    yield (
+        f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {items})"
+    )
     if not measure:
         return
     total = 0.0
-    first = next(suite for suite in config.suites if any(pending[method, suite] for method in config.methods))
+    first = next(
+        suite for suite in config.suites if any(pending[method, suite] for method in config.methods)
+    )
     for name, method in config.methods.items():
         items_left = pending[name, first] or [0]
         seconds = pool.warm_up(first, {name: items_left[0]}).get(name)
         if seconds is None:  # the item ended every worker
             return
         a_token = seconds / (method.suites[first].gen_length or 1)
-        tokens = sum(len(pending[name, suite]) * (setting.gen_length or 1) for suite, setting in method.suites.items())
+        tokens = sum(
+            len(pending[name, suite]) * (setting.gen_length or 1)
+            for suite, setting in method.suites.items()
+        )
         total += a_token * tokens
         yield f"  {method.label or name}: about {duration(a_token * tokens / pool.size)}"
-    batched = "" if config.batch is UNSET else " if they were decoded one at a time, less in batches"
+    batched = (
+        "" if config.batch is UNSET else " if they were decoded one at a time, less in batches"
+    )
     yield f"about {duration(total / pool.size)} in all{batched}, then scoring and tables"
 
 
@@ -149,7 +190,8 @@ def duration(seconds: float) -> str:
 
 
 def describe_status(folder: Path) -> str:
-    """Responses recorded and scored by suite, and whether a process works on the run. Raises UserError for no run."""
+    """Responses recorded and scored by suite, and whether a process works on the run. Raises
+    UserError for no run."""
     meta = read_meta(folder)
     config, counts = meta.config, counts_of(meta)
     is_scored: dict[tuple[Any, ...], bool] = {}
@@ -162,7 +204,10 @@ def describe_status(folder: Path) -> str:
     all_done = True
     for suite, name in config.suites.items():
         total = len(config.methods) * counts[suite] if suite in counts else None
-        lines.append(f"{name.title or suite}: {done[suite]} of {total or '?'} responses, {scored[suite]} scored")
+        lines.append(
+            f"{name.title or suite}: {done[suite]} of {total or '?'} responses, {scored[suite]}"
+            " scored"
+        )
         all_done &= done[suite] == total
     left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
     if left_out:

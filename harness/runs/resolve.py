@@ -1,7 +1,8 @@
-"""What a run is: its options resolved once, to a configuration and what it names, before anything is loaded or written.
+"""What a run is: its options resolved once, to a configuration and what it names, before anything
+is loaded or written.
 
-The configuration is the whole of what determines tokens and forwards; its hash names it, and a run folder belongs to
-one configuration for ever. Suites and decoders go with it as objects.
+The configuration is the whole of what determines tokens and forwards; its hash names it, and a run
+folder belongs to one configuration for ever. Suites and decoders go with it as objects.
 """
 
 import json
@@ -34,17 +35,22 @@ from model_wrappers.options import meant
 
 WHOLE = re.compile(r"\s*-?[0-9]+\s*")
 MOST_AT_ONCE = 1024  # responses of a batch
-UNTIMED_BATCH, MANY = 16, 100  # how many are decoded at once where seconds do not count, of more items than that
-# Items of a chunk where seconds do not count. In batches there are more, for at its end fewer and fewer are under way.
+UNTIMED_BATCH, MANY = (
+    16,
+    100,
+)  # how many are decoded at once where seconds do not count, of more items than that
+# Items of a chunk where seconds do not count. In batches there are more, for at its end fewer and
+# fewer are under way.
 CHUNK, BATCHED_CHUNK = 5, 32
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
+    """A run with what its configuration names: suites by name, decoders by the method's key; and
+    who decodes.
 
-    data: the folder of its real problems; None where there are none. one_at_a_time: methods whose responses are not
-    decoded at once, though others are. given: options for run.json.
+    data: the folder of its real problems; None where there are none. one_at_a_time: methods whose
+    responses are not decoded at once, though others are. given: options for run.json.
     """
 
     config: RunConfig
@@ -57,7 +63,8 @@ class ResolvedRun:
 
 
 def resolve(options: RunOptions) -> ResolvedRun:
-    """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
+    """A run from its options. Raises UserError or ValueError, naming the valid choices, for
+    anything unknown."""
     workers = workers_of(options)
     presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
     suites = suites_named(options.suite)
@@ -65,7 +72,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
     if options.reads_at is not None and not options.trust_remote_code:
-        raise UserError("--reads-at is for models of no known family: give --trust-remote-code, or leave it out")
+        raise UserError(
+            "--reads-at is for models of no known family: give --trust-remote-code, or leave it out"
+        )
     device = device_named(options.device, options.graphs)
 
     models = with_own_roles(read_models(options.model, suites), presets)
@@ -74,20 +83,35 @@ def resolve(options: RunOptions) -> ResolvedRun:
     generated = (drawn := split_named(data)) is not None
     if drawn:  # in one spelling, for problems are compared by it
         data = f"generated{'-dev' * (drawn[0] == 'dev')}{f':{drawn[1]}' * (drawn[1] > 0)}"
-    small = [name for name, suite in suites.items() if not foreign or (generated and suite.questions is None)]
-    common = {name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")}
+    small = [
+        name
+        for name, suite in suites.items()
+        if not foreign or (generated and suite.questions is None)
+    ]
+    common = {
+        name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")
+    }
     common = {name: value for name, value in common.items() if value is not None}
     methods = rows_of(presets, suites, models, small, common)
 
-    used = {"base"} | {role for method in methods.values() for role in (method.role, method.draft_role)}
+    used = {"base"} | {
+        role for method in methods.values() for role in (method.role, method.draft_role)
+    }
     used |= {role for preset in presets.values() for role in preset.roles.values()}
     # Workers may be on other machines, and each finds its device itself.
     on_cpu = options.device == "cpu" if workers else device.type == "cpu"
     threads = options.threads if workers is None else workers.threads
-    draws = options.temperature > 0 or any(_draws(methods[name], decoder) for name, decoder in decoders.items())
+    draws = options.temperature > 0 or any(
+        _draws(methods[name], decoder) for name, decoder in decoders.items()
+    )
     seeds = _seeds(options.seed, draws)
-    outside = frozenset(name for name, decoder in decoders.items() if not isinstance(decoder.source, str))
-    known = [math.inf if each.questions is None else len(read_questions(each.questions)) for each in suites.values()]
+    outside = frozenset(
+        name for name, decoder in decoders.items() if not isinstance(decoder.source, str)
+    )
+    known = [
+        math.inf if each.questions is None else len(read_questions(each.questions))
+        for each in suites.values()
+    ]
     most = min(options.limit or math.inf, max(known))
     batch = _batch(options, most > MANY)
     timed = not options.untimed and batch is None
@@ -95,7 +119,11 @@ def resolve(options: RunOptions) -> ResolvedRun:
         models={role: names for role, names in models.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
         methods=methods,
-        data=data if generated else {name: files_hash(each.files(False, Path(data))) for name, each in suites.items()},
+        data=(
+            data
+            if generated
+            else {name: files_hash(each.files(False, Path(data))) for name, each in suites.items()}
+        ),
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
@@ -124,7 +152,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
 
 
 def _chunk(timed: bool, batch: int | str | None) -> int:
-    """Items that pass through all methods before the next ones: one by one where seconds are compared."""
+    """Items that pass through all methods before the next ones: one by one where seconds are
+    compared."""
     if timed:
         return 1
     return CHUNK if batch is None else BATCHED_CHUNK
@@ -142,15 +171,21 @@ def _dtype(given: str | None, on_cpu: bool) -> str:
 def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]) -> str:
     """Where problems come from: a folder, or `generated...`; "" where all are files of questions.
 
-    foreign: models that do not ship with this project; without any, problems are generated unless `given` says
-    otherwise. Raises UserError where it has to be said.
+    foreign: models that do not ship with this project; without any, problems are generated unless
+    `given` says otherwise. Raises UserError where it has to be said.
     """
     if all(suite.questions is not None for suite in suites.values()):
         return ""
     data = given or ("generated" if not foreign else os.environ.get("COMPASS_DATA_CACHE"))
     if data is None:
-        kinds: dict[str, Collection[str]] = {"a method, for --methods": METHODS, "a suite, for --suite": SUITES}
-        wrong = f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship with this project"
+        kinds: dict[str, Collection[str]] = {
+            "a method, for --methods": METHODS,
+            "a suite, for --suite": SUITES,
+        }
+        wrong = (
+            f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship"
+            " with this project"
+        )
         raise UserError(wrong + meant(foreign[0], SHIPPED, kinds))
     return data
 
@@ -171,14 +206,17 @@ def _questions(questions: Questions) -> QuestionsName:
     judge = questions.judge if file is None else f"{file.name}:{questions.judge.rpartition(':')[2]}"
     digest = UNSET if file is None else code_hash(file)
     sha256 = file_hash(questions.file)
-    return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
+    return QuestionsName(
+        questions.file.name, sha256, questions.prompt, questions.answer, judge, digest
+    )
 
 
 def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
-    """How many responses are decoded at once; None for one. Raises UserError for what is no such number.
+    """How many responses are decoded at once; None for one. Raises UserError for what is no such
+    number.
 
-    Where it is not said, UNTIMED_BATCH in an untimed run whose calls can be packed if that is `worth` it: a suite has
-    more than MANY items.
+    Where it is not said, UNTIMED_BATCH in an untimed run whose calls can be packed if that is
+    `worth` it: a suite has more than MANY items.
     """
     batch = options.batch
     unpacked = [name for name in ("graphs", "trust_remote_code") if getattr(options, name)]
@@ -188,12 +226,15 @@ def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
         raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")
     if batch not in (None, 1) and unpacked:
         other = unpacked[0].replace("_", "-")
-        raise UserError(f"--batch packs the calls of plain forwards, and --{other} makes others: leave one out")
+        raise UserError(
+            f"--batch packs the calls of plain forwards, and --{other} makes others: leave one out"
+        )
     return None if batch == 1 else batch
 
 
 def _template_args(options: RunOptions) -> dict[str, Any]:
-    """What chat templates are rendered with. Raises UserError for what is no JSON object, or where there is none."""
+    """What chat templates are rendered with. Raises UserError for what is no JSON object, or where
+    there is none."""
     given = options.chat_template_args
     try:
         found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
@@ -202,22 +243,34 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise UserError(
-            f"--chat-template-args {str(given)[:60]} must be a JSON object, such as '{{\"enable_thinking\": true}}'"
+            f"--chat-template-args {str(given)[:60]} must be a JSON object, such as"
+            " '{\"enable_thinking\": true}'"
         )
     if found and options.prompt == "plain":
-        raise UserError("--chat-template-args are for chat templates, and --prompt plain takes none: leave one out")
+        raise UserError(
+            "--chat-template-args are for chat templates, and --prompt plain takes none: leave"
+            " one out"
+        )
     return found
 
 
 def _draws(method: Method, decoder: Decoder) -> bool:
-    """Whether a method may draw at temperature 0: by random re-masking or tokens, or because it is from outside."""
-    at_random = any(setting.options.get("remasking") == "random" for setting in method.suites.values())
+    """Whether a method may draw at temperature 0: by random re-masking or tokens, or because it is
+    from outside."""
+    at_random = any(
+        setting.options.get("remasking") == "random" for setting in method.suites.values()
+    )
     return at_random or decoder.canvases or not isinstance(decoder.source, str)
 
 
 def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
-    """The seeds of a run. Raises UserError for what are none, and for several where all give the same tokens."""
-    text = given if isinstance(given, str) else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
+    """The seeds of a run. Raises UserError for what are none, and for several where all give the
+    same tokens."""
+    text = (
+        given
+        if isinstance(given, str)
+        else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
+    )
     seeds = tuple(int(part) if WHOLE.fullmatch(part) else None for part in text.split(","))
     known = [seed for seed in seeds if seed is not None]
     if len(known) < len(seeds):
@@ -227,7 +280,10 @@ def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
     elif len(set(known)) < len(known):
         wrong = " names a seed twice"
     elif len(known) > 1 and not draws:
-        wrong = ": at temperature 0 all seeds give the same tokens with these methods; add --temperature"
+        wrong = (
+            ": at temperature 0 all seeds give the same tokens with these methods; add"
+            " --temperature"
+        )
     else:
         return tuple(known)
     raise UserError(f"--seed {text}{wrong}")

@@ -1,4 +1,5 @@
-"""The timed part of a run: an item through a method, judged, as a record. What is timed is `decode` alone."""
+"""The timed part of a run: an item through a method, judged, as a record. What is timed is `decode`
+alone."""
 
 import time
 from collections.abc import Sequence
@@ -52,12 +53,14 @@ class Deadline:
 def warm_up(job: SuiteJob, method: str, item: int) -> float:
     """Decode what is as long as an item, and none; its seconds, of a part after TRIAL_SECONDS.
 
-    An item itself would be measured with all that a decoder keeps of prompts that it has seen. Raises UserError as
-    `decode_item` does.
+    An item itself would be measured with all that a decoder keeps of prompts that it has seen.
+    Raises UserError as `decode_item` does.
     """
     deadline = Deadline(TRIAL_SECONDS)
     try:
-        return _respond(job, method, item, job.prompt(method, item).roll(1), 0, deadline).trace.seconds
+        return _respond(
+            job, method, item, job.prompt(method, item).roll(1), 0, deadline
+        ).trace.seconds
     except OutOfTime:
         return deadline.elapsed * job.models[method].gen_length / max(1, deadline.positions)
 
@@ -86,18 +89,26 @@ def _respond(
             raise
         said = message or str(error)
         if among and outside:
-            said += "; in a batch responses take turns at each call of the model, --batch 1 decodes them one by one"
+            said += (
+                "; in a batch responses take turns at each call of the model, --batch 1 decodes"
+                " them one by one"
+            )
         raise UserError(f"{who}: {said}") from error
 
 
 def decode_item(
-    job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None, among: bool = False
+    job: SuiteJob,
+    method: str,
+    item: int,
+    seed: int,
+    log: EventLog | None = None,
+    among: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
-    log: what receives the events of the response. among: others, as a job of `batches.at_once`. `correct` is null until
-    the run is scored. Raises UserError, naming method, suite and item, if the model's logits are not finite, or a
-    decoder from outside fails or changes weights.
+    log: what receives the events of the response. among: others, as a job of `batches.at_once`.
+    `correct` is null until the run is scored. Raises UserError, naming method, suite and item, if
+    the model's logits are not finite, or a decoder from outside fails or changes weights.
     """
     model = job.models[method]
     prompt_P = job.prompt(method, item)
@@ -106,6 +117,9 @@ def decode_item(
     key = {"method": method, "suite": job.suite, "item": item}
     if log is not None:
         add_unlogged(log, out.tokens, model.backbone.mask_id)
-    windows = [{**key, **{name: int(count) for name, count in vars(window).items()}} for window in out.trace.windows]
+    windows = [
+        {**key, **{name: int(count) for name, count in vars(window).items()}}
+        for window in out.trace.windows
+    ]
     record = cost_and_tokens(key, seed, model.backbone, prompt_P, out)
     return record | {"text": text, "gold": job.golds[item], "correct": None}, windows

@@ -1,4 +1,5 @@
-"""A response as it is recorded: its numbers, and in a traced run its events with the texts of the tokens.
+"""A response as it is recorded: its numbers, and in a traced run its events with the texts of the
+tokens.
 
 Nothing here needs OpenCompass.
 """
@@ -23,7 +24,8 @@ BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 @dataclass(frozen=True)
 class Response:
-    """A finished response: its line of items.jsonl, those of windows.jsonl, and its trace, if the run has traces."""
+    """A finished response: its line of items.jsonl, those of windows.jsonl, and its trace, if the
+    run has traces."""
 
     item: dict[str, Any]
     windows: list[dict[str, Any]]
@@ -43,28 +45,36 @@ Result = Response | Passes
 def cost_and_tokens(
     key: dict[str, Any], seed: int, backbone: Backbone, prompt_P: torch.Tensor, out: Decoded
 ) -> dict[str, Any]:
-    """What an item cost, and its tokens in numbers. key: its method, suite and item. prompt_P: LongTensor (P,)."""
+    """What an item cost, and its tokens in numbers. key: its method, suite and item. prompt_P:
+    LongTensor (P,)."""
     return {"schema": SCHEMA, **key, "seed": seed, **costs_of(backbone, prompt_P, out)}
 
 
 def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:
-    """Log what a decoder wrote without request.commit or request.remask, as committed at the end."""
+    """Log what a decoder wrote without request.commit or request.remask, as committed at the
+    end."""
     logged = [mask_id] * len(tokens_G)
     for kind, position, token in zip(log.kind, log.position, log.token, strict=True):
         if kind not in REFUSED and position < len(logged):
             logged[position] = token
     missing = [at for at, token in enumerate(tokens_G.tolist()) if logged[at] != token]
     if missing:
-        log.committed(missing, tokens_G[missing].tolist(), [math.nan] * len(missing), ["unmasked"] * len(missing))
+        log.committed(
+            missing,
+            tokens_G[missing].tolist(),
+            [math.nan] * len(missing),
+            ["unmasked"] * len(missing),
+        )
 
 
 def trace_of(
     key: tuple[str, str, int], backbone: Backbone, length: int, log: EventLog, texts: dict[int, str]
 ) -> TraceRecord:
-    """A response's record with the texts of all its tokens; the recorder keeps those that it does not have yet.
+    """A response's record with the texts of all its tokens; the recorder keeps those that it does
+    not have yet.
 
-    key: method, suite, item. length: its tokens. texts: of tokens of this tokenizer that were met before; new ones are
-    added.
+    key: method, suite, item. length: its tokens. texts: of tokens of this tokenizer that were met
+    before; new ones are added.
     """
     method, suite, item = key
     tokenizer, tokens = backbone.text_tokenizer(), sorted({*log.token, backbone.mask_id})

@@ -1,9 +1,10 @@
-"""The methods of a run: presets, groups, and decoders, each with options; as text, or a decoder itself.
+"""The methods of a run: presets, groups, and decoders, each with options; as text, or a decoder
+itself.
 
-An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)], or FILE.json[:NAME] for methods that
-harness/tune.py chose; several such files, each for suites of its own, make one row of each method. Options may be
-lengths and `role` too; tau=0.7|0.9 stands for a method of each. An element's canonical text, without the file, is the
-method's key in the records.
+An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)], or FILE.json[:NAME] for
+methods that harness/tune.py chose; several such files, each for suites of its own, make one row of
+each method. Options may be lengths and `role` too; tau=0.7|0.9 stands for a method of each. An
+element's canonical text, without the file, is the method's key in the records.
 """
 
 import re
@@ -41,7 +42,8 @@ Methods = str | Iterable[Method | WithOptions]  # --methods, or such texts and d
 
 @dataclass(frozen=True)
 class Element:
-    """An element of --methods. plugin: the file or module before the colon, or ""; cache: after the plus, or "".
+    """An element of --methods. plugin: the file or module before the colon, or ""; cache: after the
+    plus, or "".
 
     decoder: of an element that is no text; `name` is then its name.
     """
@@ -55,7 +57,8 @@ class Element:
 
 
 def read_elements(methods: Methods) -> Iterator[Element]:
-    """The elements of --methods. Raises UserError for text that is none, ValueError for what is no decoder."""
+    """The elements of --methods. Raises UserError for text that is none, ValueError for what is no
+    decoder."""
     numbered: dict[str, Any] = {}  # name -> the function that has it
     for given in [methods] if isinstance(methods, str) or callable(methods) else methods:
         each, own = split_options(given)
@@ -63,14 +66,23 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             each = format_call(each, own)
         if not isinstance(each, str):
             decoder = decoder_named(each)
-            known = next((name for name, has in METHODS.items() if has.source is decoder.source or has is decoder), "")
+            known = next(
+                (
+                    name
+                    for name, has in METHODS.items()
+                    if has.source is decoder.source or has is decoder
+                ),
+                "",
+            )
             if known:
                 yield Element(known, "", known, arguments=own)
                 continue
             decoder = _numbered(decoder, numbered)
             check_name(decoder.name)
             if decoder.name in (*PRESETS, *GROUPS, ALL, *METHODS):
-                raise ValueError(f"a method {decoder.name!r} is there already; give the function another name")
+                raise ValueError(
+                    f"a method {decoder.name!r} is there already; give the function another name"
+                )
             yield Element(decoder.name, "", decoder.name, arguments=own, decoder=decoder)
             continue
         for text in chain.from_iterable(map(alternatives, elements_of(each))):
@@ -83,7 +95,8 @@ def read_elements(methods: Methods) -> Iterator[Element]:
 
 
 def _numbered(decoder: Decoder, numbered: dict[str, Any]) -> Decoder:
-    """A function as a decoder with a name of its own; lambdas, partials and closures of one name are numbered.
+    """A function as a decoder with a name of its own; lambdas, partials and closures of one name
+    are numbered.
 
     Args:
         numbered: the functions so far by name; this one is added.
@@ -100,14 +113,18 @@ def _numbered(decoder: Decoder, numbered: dict[str, Any]) -> Decoder:
         number += 1
         name = f"{first}-{number}"
     named = replace(decoder, name=name)
-    vars(named)["options"] = decoder.options  # read here, for in a worker its annotation has no module
+    vars(named)["options"] = (
+        decoder.options
+    )  # read here, for in a worker its annotation has no module
     return named
 
 
 def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Preset]:
-    """The methods of --methods by key, after the plugins that are installed, given, or named there are loaded.
+    """The methods of --methods by key, after the plugins that are installed, given, or named there
+    are loaded.
 
-    Raises UserError or ValueError for a plugin that fails, and for a method that is unknown, repeated or misused.
+    Raises UserError or ValueError for a plugin that fails, and for a method that is unknown,
+    repeated or misused.
     """
     load_all(plugins)
     chosen: dict[str, Preset] = {}
@@ -118,7 +135,9 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         twice += [key] if key in seen else []
         seen.add(key)
         for name, preset in presets.items():
-            known = chosen.get(name, preset)  # groups share rows; files of tuned methods are for suites of their own
+            known = chosen.get(
+                name, preset
+            )  # groups share rows; files of tuned methods are for suites of their own
             chosen[name] = known.joined(preset) if known is not preset and known.tuned_on else known
     if twice or not chosen:
         again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
@@ -128,7 +147,8 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
 
 
 def _as_fast(name: str, preset: Preset, chosen: Mapping[str, Preset]) -> bool:
-    """Whether the rule chose the same method as `fast` and as `accurate`, of which the former is enough."""
+    """Whether the rule chose the same method as `fast` and as `accurate`, of which the former is
+    enough."""
     decoder, tuned, goal = name.partition(TUNED)
     fast = chosen.get(f"{decoder}{tuned}fast", preset)
     return goal == "accurate" and fast is not preset and replace(fast, label=preset.label) == preset
@@ -142,9 +162,15 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         if plain and (not name or name in presets):
             return element.text, {name: presets[name]} if name else presets
         wrong = "a tuned method takes no options and no cache"
-        wrong = wrong if not name or name in presets else f"it has no method {name}{meant(name, presets)}"
+        wrong = (
+            wrong
+            if not name or name in presets
+            else f"it has no method {name}{meant(name, presets)}"
+        )
     elif element.plugin and name not in (brought := load(element.plugin).methods):
-        wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
+        wrong = (
+            f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
+        )
     elif name in GROUPS or name == ALL:
         if plain:
             return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
@@ -158,18 +184,25 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         key, preset = _with_arguments(element, preset)
         return key, {key: preset}
     else:
-        wrong = f"unknown method{meant(name, ['FILE.py:NAME', *_valid()], {'a suite, for --suite': SUITES})}"
+        wrong = (
+            "unknown"
+            f" method{meant(name, ['FILE.py:NAME', *_valid()], {'a suite, for --suite': SUITES})}"
+        )
     raise UserError(f"{element.text}: {wrong}")
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
-    """The key of a method with its arguments, and the preset with them, its label saying what they set."""
+    """The key of a method with its arguments, and the preset with them, its label saying what they
+    set."""
     arguments, decoder = dict(element.arguments), preset.decoder
     wrong = ""
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
         wrong = "the cache is there twice"
     elif "draft" in arguments and isinstance(decoder.source, str):
-        wrong = "draft is no option of a method; with --model base=...,draft=... it has these drafts already"
+        wrong = (
+            "draft is no option of a method; with --model base=...,draft=... it has these drafts"
+            " already"
+        )
     elif (role := arguments.pop("role", None)) not in (None, *ROLES):
         wrong = f"unknown role {role!r}{meant(role, ROLES)}"
     if wrong:
@@ -186,9 +219,15 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     assert found is not None, "every text fits"
     # Of the label's parts, say "step=2", those go whose option has changed.
     parts = [(part, part.partition("=")[0]) for part in (found[2] or "").split(", ") if part]
-    shown = [part for part, option in parts if option not in changes and f"{option}s" not in changes]
+    shown = [
+        part for part, option in parts if option not in changes and f"{option}s" not in changes
+    ]
     shown += [format_label(changes)] if changes else []
-    label = found[1] + (f", {cache} cache" if cache else "") + (f" ({', '.join(shown)})" if shown else "")
+    label = (
+        found[1]
+        + (f", {cache} cache" if cache else "")
+        + (f" ({', '.join(shown)})" if shown else "")
+    )
     two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
     given = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
     role = role or ("two-stream" if two_stream else preset.role)
@@ -201,7 +240,8 @@ def _valid() -> list[str]:
 
 
 class Tuned(msgspec.Struct):
-    """A method of a file that harness/tune.py made. plugin: its module, or its file, from the folder of that one."""
+    """A method of a file that harness/tune.py made. plugin: its module, or its file, from the
+    folder of that one."""
 
     label: str
     method: str
@@ -211,8 +251,8 @@ class Tuned(msgspec.Struct):
 
 
 class ChoiceFile(msgspec.Struct):
-    """A file that harness/tune.py made. problems: those that it was tuned on, as of `records.store.problems_of`; data:
-    the same in files that lack them."""
+    """A file that harness/tune.py made. problems: those that it was tuned on, as of
+    `records.store.problems_of`; data: the same in files that lack them."""
 
     methods: dict[str, Tuned]
     problems: dict[str, str] = {}
@@ -220,7 +260,8 @@ class ChoiceFile(msgspec.Struct):
 
 
 def read_choice(path: str) -> dict[str, Preset]:
-    """The methods of a file that harness/tune.py made, their plugins loaded. Raises UserError if it is none."""
+    """The methods of a file that harness/tune.py made, their plugins loaded. Raises UserError if it
+    is none."""
     damaged = (msgspec.MsgspecError, UnicodeDecodeError)
     with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
         choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)

@@ -1,5 +1,5 @@
-"""What a run does so that its seconds are a decoder's: threads that suit the machine, and timing again what was
-disturbed.
+"""What a run does so that its seconds are a decoder's: threads that suit the machine, and timing
+again what was disturbed.
 """
 
 import time
@@ -23,21 +23,26 @@ TRIAL = 0.1  # seconds that a number of threads is tried for
 
 
 class Timing:
-    """Times responses again that other programs disturbed, while that takes no longer than all else."""
+    """Times responses again that other programs disturbed, while that takes no longer than all
+    else."""
 
     def __init__(self) -> None:
-        self._shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)  # of cores, by method and suite
+        self._shares: defaultdict[tuple[str, str], list[float]] = defaultdict(
+            list
+        )  # of cores, by method and suite
         self._seconds = 0.0  # of responses, each once
         self._seconds_again = 0.0
 
     def undisturbed(self, decode: Callable[[], Response]) -> Response:
-        """A response that was timed while nobody else had the cores, if that is to be had in four times.
+        """A response that was timed while nobody else had the cores, if that is to be had in four
+        times.
 
         Args:
             decode: gives it; always the same tokens, or the first response stands.
 
         Returns:
-            The first one that was not disturbed, or else the quickest, which is marked as disturbed.
+            The first one that was not disturbed, or else the quickest, which is marked as
+            disturbed.
         """
         first = _with_waits(decode)
         quickest = first
@@ -50,7 +55,10 @@ class Timing:
             self._seconds_again += again.item["seconds"]
             if again.item["tokens_hash"] != first.item["tokens_hash"]:
                 break
-            if not is_disturbed(again.item, shares) or again.item["seconds"] < quickest.item["seconds"]:
+            if (
+                not is_disturbed(again.item, shares)
+                or again.item["seconds"] < quickest.item["seconds"]
+            ):
                 quickest = again
         if is_disturbed(quickest.item, shares):
             quickest.item["disturbed"] = True
@@ -59,7 +67,8 @@ class Timing:
 
 
 def _with_waits(decode: Callable[[], Response]) -> Response:
-    """A response with the seconds that threads waited for cores meanwhile, where the system counts them."""
+    """A response with the seconds that threads waited for cores meanwhile, where the system counts
+    them."""
     before = _waited()
     response = decode()
     after = _waited()
@@ -85,8 +94,9 @@ def _waited() -> dict[str, int]:
 def is_disturbed(item: dict[str, Any], shares: Sequence[float]) -> bool:
     """Whether another program had the cores, or the GPU was slowed, while a response was timed.
 
-    Waiting for a core tells at once. Where the system does not count it, and for what else stops a process, the
-    response's share of the cores, CPU seconds / (wall-clock * threads), is compared with earlier ones of its method.
+    Waiting for a core tells at once. Where the system does not count it, and for what else stops a
+    process, the response's share of the cores, CPU seconds / (wall-clock * threads), is compared
+    with earlier ones of its method.
     """
     if item.get("throttled"):
         return True
@@ -100,19 +110,23 @@ def _share(item: dict[str, Any]) -> float:
 
 
 def fastest_threads(backbone: Backbone, prompt_P: torch.Tensor, gen_length: int) -> int:
-    """The number of threads whose forwards of a masked response are fastest: what torch takes, or fewer.
+    """The number of threads whose forwards of a masked response are fastest: what torch takes, or
+    fewer.
 
-    From the most downwards by halves, until fewer are slower; each is tried for about TRIAL seconds.
+    From the most downwards by halves, until fewer are slower; each is tried for about TRIAL
+    seconds.
     """
     x_1L = torch.cat([prompt_P, torch.full((gen_length,), backbone.mask_id)])[None]
-    best, seconds = 0, float("inf")
+    best = 0
+    seconds = float("inf")
     threads = torch.get_num_threads()
     while threads:
         torch.set_num_threads(threads)
         tried = _forward_seconds(backbone, x_1L)
         if tried > seconds:
             break
-        best, seconds = threads, tried
+        best = threads
+        seconds = tried
         threads //= 2
     torch.set_num_threads(best)
     return best

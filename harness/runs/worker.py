@@ -1,7 +1,8 @@
-"""A worker: it owns the models, decodes chunks of items, and says what it is. A run without --workers has one, here.
+"""A worker: it owns the models, decodes chunks of items, and says what it is. A run without
+--workers has one, here.
 
-What is timed is `decode` alone. A prompt is encoded once for all methods. Results leave one by one, for the process
-that records them; a worker writes nothing.
+What is timed is `decode` alone. A prompt is encoded once for all methods. Results leave one by one,
+for the process that records them; a worker writes nothing.
 """
 
 import hashlib
@@ -44,16 +45,19 @@ PASSES_EVERY = 5
 
 
 class Worker:
-    """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run without --workers.
+    """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run
+    without --workers.
 
-    config: the run's, with the threads that were chosen here. data: folder of the problems. jobs, backbones: as
-    `harness.runs.loading.load` gives them. description: what run.json says of the machine, the weights, the problems
-    and the code.
+    config: the run's, with the threads that were chosen here. data: folder of the problems. jobs,
+    backbones: as `harness.runs.loading.load` gives them. description: what run.json says of the
+    machine, the weights, the problems and the code.
     """
 
     size = 1
 
-    def __init__(self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
+    def __init__(
+        self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]
+    ) -> None:
         self.config = run.config
         self._decoders, self._jobs = run.decoders, {job.suite: job for job in jobs}
         self._timing = Timing()
@@ -110,9 +114,10 @@ class Worker:
     def decode(self, chunk: Chunk) -> Iterator[Result]:
         """The responses of a chunk in its order, each when it is finished.
 
-        Where seconds count, each method first decodes an item that is not recorded, a disturbed response is timed
-        again, and single passes of prefix-conditioned methods are timed now and then. In batches responses come as they
-        are finished. Raises UserError, naming method, suite and item, as `harness.runs.respond.decode_item` does.
+        Where seconds count, each method first decodes an item that is not recorded, a disturbed
+        response is timed again, and single passes of prefix-conditioned methods are timed now and
+        then. In batches responses come as they are finished. Raises UserError, naming method, suite
+        and item, as `harness.runs.respond.decode_item` does.
         """
         job = self._jobs[chunk.suite]
         if self.config.batch is not UNSET:
@@ -132,19 +137,29 @@ class Worker:
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
 
     def _times_passes(self, method: str, item: int) -> bool:
-        """Whether single passes are timed after this item: every PASSES_EVERY-th of a prefix-conditioned method."""
-        return self.config.timed and self._decoders[method].prefix_conditioned and item % PASSES_EVERY == 0
+        """Whether single passes are timed after this item: every PASSES_EVERY-th of a
+        prefix-conditioned method."""
+        return (
+            self.config.timed
+            and self._decoders[method].prefix_conditioned
+            and item % PASSES_EVERY == 0
+        )
 
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
-        """The responses of a chunk, several at once but for the methods that decode one at a time."""
+        """The responses of a chunk, several at once but for the methods that decode one at a
+        time."""
         size = self.config.batch
         if size == "auto":
-            prompts = (prompt_P for own in (job.prompts, *job.own_prompts.values()) for prompt_P in own)
+            prompts = (
+                prompt_P for own in (job.prompts, *job.own_prompts.values()) for prompt_P in own
+            )
             longest = max(map(len, prompts)) + max(m.gen_length for m in job.models.values())
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        for alone, group in groupby(chunk.responses, lambda response: response[0] in self._one_at_a_time):
+        for alone, group in groupby(
+            chunk.responses, lambda response: response[0] in self._one_at_a_time
+        ):
             responses = list(group)
             if alone:
                 yield from (self._response(job, method, item) for method, item in responses)
@@ -156,7 +171,9 @@ class Worker:
 
     def _contained(self, job: SuiteJob, methods: list[str]) -> AbstractContextManager[None]:
         """Where decoders from outside share a batch, so that they share random states too."""
-        outside = [method for method in methods if not isinstance(self._decoders[method].source, str)]
+        outside = [
+            method for method in methods if not isinstance(self._decoders[method].source, str)
+        ]
         who = f"{', '.join(outside)} on {job.suite}"
         return contained(job.backbones, who, self.config.seed or 0) if outside else nullcontext()
 
@@ -170,7 +187,9 @@ class Worker:
             record["throttled"] = True
         if log is None:
             return Response(record, windows)
-        trace = trace_of(key, model.backbone, model.gen_length, log, self._texts[model.backbone.name])
+        trace = trace_of(
+            key, model.backbone, model.gen_length, log, self._texts[model.backbone.name]
+        )
         return Response(record, windows, trace)
 
 
@@ -192,17 +211,22 @@ def _check_batches(jobs: list[SuiteJob]) -> None:
 
 @torch.inference_mode()
 def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any]:
-    """Seconds of a plain forward, a draft pass and the verification of a full window: the fields of a PassRecord.
+    """Seconds of a plain forward, a draft pass and the verification of a full window: the fields of
+    a PassRecord.
 
     They are the inputs of the paper's prediction, measured on a run's own prompts.
 
-    model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks, of a block model its
-    first block. Each pass runs once before it is timed.
+    model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks, of
+    a block model its first block. Each pass runs once before it is timed.
     """
     options: Any = check_options(model.decoder, model.options)
     backbone, start = model.backbone, len(prompt_P)
-    blocks = None if backbone.blocks is None else replace(backbone.blocks, length=model.block_length)
-    target, draft = ledgers(backbone, backbone if options.draft is None else options.draft, start, blocks)
+    blocks = (
+        None if backbone.blocks is None else replace(backbone.blocks, length=model.block_length)
+    )
+    target, draft = ledgers(
+        backbone, backbone if options.draft is None else options.draft, start, blocks
+    )
     grid = target.grid if isinstance(target, BlockLedger) else None
     length = model.gen_length if grid is None else grid.end(start) - start
     x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
@@ -218,4 +242,6 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     }
     for call in calls.values():
         call()
-    return {"drafts": len(drafts)} | {name: seconds_of(call, backbone.device) for name, call in calls.items()}
+    return {"drafts": len(drafts)} | {
+        name: seconds_of(call, backbone.device) for name, call in calls.items()
+    }

@@ -1,1 +1,2 @@
-"""Judging responses: model-written programs in sandboxes, OpenCompass's evaluators, scoring of a run."""
+"""Judging responses: model-written programs in sandboxes, OpenCompass's evaluators, scoring of a
+run."""

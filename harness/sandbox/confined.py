@@ -1,9 +1,10 @@
 """Inside the process that runs a model-written program: give up rights, run it, report.
 
-`program.py` starts this file as a script, in an interpreter without the harness or any package. Landlock keeps the
-process from files and TCP, seccomp from system calls, rlimits from memory and time; nothing of it can be taken back.
-The verdict is a line that begins with a nonce of the parent's. A program that searches its process for the nonce can
-forge its verdict, as in every harness that runs a program and its tests in one process.
+`program.py` starts this file as a script, in an interpreter without the harness or any package.
+Landlock keeps the process from files and TCP, seccomp from system calls, rlimits from memory and
+time; nothing of it can be taken back. The verdict is a line that begins with a nonce of the
+parent's. A program that searches its process for the nonce can forge its verdict, as in every
+harness that runs a program and its tests in one process.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ LONGEST_MESSAGE = 500  # characters of an exception
 # prctl(2)
 SET_PDEATHSIG, SET_KEEPCAPS, SET_SECCOMP, SET_NO_NEW_PRIVS = 1, 8, 22, 38
 FILTER_MODE = 2
-# capabilities(7): both let root's former process read what root may read; Landlock says what of it is left.
+# capabilities(7): both let root's former process read what root may read; Landlock says what of it
+# is left.
 DAC_OVERRIDE, DAC_READ_SEARCH = 1 << 1, 1 << 2
 CAPABILITY_VERSION = 0x20080522
 
@@ -57,9 +59,11 @@ def confine(request: dict[str, Any]) -> str:
     """Take this process's rights away, for good; returns where its scratch folder lies now.
 
     Args:
-        request: `limits` (by the name in `resource`: bytes or counts), `user` (to become, or None), `scratch` (the only
-            folder to write to), `readable` (folders and files to read), `writable` (more files to write to),
-            `root` (it is root's process), `landlock` (False inside bubblewrap), `calls` (a compiled filter).
+        request: `limits` (by the name in `resource`: bytes or counts), `user` (to become, or None),
+        `scratch` (the only
+            folder to write to), `readable` (folders and files to read), `writable` (more files to
+            write to), `root` (it is root's process), `landlock` (False inside bubblewrap), `calls`
+            (a compiled filter).
 
     Raises:
         OSError: the kernel refuses one of them.
@@ -119,7 +123,8 @@ def _go_first_when_memory_ends() -> None:
 
 
 def _mount_scratch(scratch: str, user: int | None, readable: list[str]) -> str:
-    """Mount a scratch folder at /tmp, where root may and nothing to be read lies there; else the one of before."""
+    """Mount a scratch folder at /tmp, where root may and nothing to be read lies there; else the
+    one of before."""
     if any(path.startswith("/tmp/") for path in readable) or LIBC.unshare(NEW_MOUNTS) < 0:
         return scratch
     LIBC.mount(b"none", b"/", None, PRIVATE, None)
@@ -157,13 +162,17 @@ def _restrict_files(readable: list[str], writable: list[str]) -> None:
     rights |= REFER if version >= 2 else 0
     rights |= TRUNCATE if version >= 3 else 0
     rights |= IOCTL_DEVICE if version >= 5 else 0
-    attributes = struct.pack("=QQQ", rights, TCP if version >= 4 else 0, SCOPED if version >= 6 else 0)
+    attributes = struct.pack(
+        "=QQQ", rights, TCP if version >= 4 else 0, SCOPED if version >= 6 else 0
+    )
     size = 8
     if version >= 4:
         size = 16
     if version >= 6:
         size = 24
-    ruleset = _call("landlock", LIBC.syscall(CREATE_RULESET, attributes[:size], ctypes.c_size_t(size), 0))
+    ruleset = _call(
+        "landlock", LIBC.syscall(CREATE_RULESET, attributes[:size], ctypes.c_size_t(size), 0)
+    )
     for path in (*readable, f"/proc/{os.getpid()}"):
         _allow(ruleset, path, EXECUTE | READ_FILE | READ_DIR)
     for path in DEVICES:
@@ -215,13 +224,20 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
     """Run a program and its tests in one namespace.
 
     Args:
-        request: `preload` (modules to import first), `guard` (code that runs before), `code`, `tests`, `setup` (code
+        request: `preload` (modules to import first), `guard` (code that runs before), `code`,
+        `tests`, `setup` (code
             that defines what the tests are `given`), `seconds` (of CPU time).
 
     Returns:
-        "pass", "assertion", "failed" or "timeout"; message of the exception; the line of the tests that raised it.
+        "pass", "assertion", "failed" or "timeout"; message of the exception; the line of the tests
+        that raised it.
     """
-    from _signal import ITIMER_PROF, SIGPROF, setitimer, signal  # without enumerations, which take time to make
+    from _signal import (
+        ITIMER_PROF,
+        SIGPROF,
+        setitimer,
+        signal,
+    )  # without enumerations, which take time to make
     from importlib import import_module
 
     def stop(number: int, frame: object) -> None:
@@ -283,7 +299,8 @@ def main() -> None:
     request = marshal.loads(sys.stdin.buffer.read())
     report = os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
-    # What the interpreter's -S leaves out: the folders of packages, and what `site` puts into builtins.
+    # What the interpreter's -S leaves out: the folders of packages, and what `site` puts into
+    # builtins.
     sys.path.extend(request["paths"])
     _add_builtins()
     confine(request)

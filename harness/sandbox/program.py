@@ -1,8 +1,9 @@
 """Running one model-written program, confined; and which way of confining works on this machine.
 
-Landlock and seccomp need no root, no namespaces and no container privileges (Linux 5.13 or newer, libseccomp). On older
-kernels bubblewrap does it. A program is one process: no children, threads allowed. Its time limit counts its own CPU
-seconds, so that a busy machine changes no verdict; what runs out of time is run again while nothing else runs.
+Landlock and seccomp need no root, no namespaces and no container privileges (Linux 5.13 or newer,
+libseccomp). On older kernels bubblewrap does it. A program is one process: no children, threads
+allowed. Its time limit counts its own CPU seconds, so that a busy machine changes no verdict; what
+runs out of time is run again while nothing else runs.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ LIMITS = {
     "RLIMIT_NOFILE": 128,
     "RLIMIT_CORE": 0,
 }
-STARTUP_SECONDS = 60.0  # of the clock, until the program begins; on an idle machine it takes less than 0.1
+STARTUP_SECONDS = (
+    60.0  # of the clock, until the program begins; on an idle machine it takes less than 0.1
+)
 REPORT_BYTES = 16384
 OTHER_USER = 2**30  # root's programs become a user from here on, who owns nothing
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-# All that a program finds in its environment. The seed makes the order of sets, and so a verdict, the same every time.
+# All that a program finds in its environment. The seed makes the order of sets, and so a verdict,
+# the same every time.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -55,38 +59,114 @@ ENVIRONMENT = {
 }
 # What programs may read of the system, besides the interpreter and its packages.
 SYSTEM = ["/usr", "/bin", "/sbin", *sorted(map(str, Path("/").glob("lib*"))), "/nix/store"]
-SYSTEM += ["/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"]
+SYSTEM += [
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+]
 # System calls that fail with EPERM.
 REFUSED = [
     # memory and queues that outlive a process or count towards none
     *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open", "memfd_create", "memfd_secret"),
     # namespaces and mounts
-    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig"),
+    *(
+        "unshare",
+        "setns",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "chroot",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "fsconfig",
+    ),
     *("fsmount", "fspick", "mount_setattr"),
     # other processes
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_open", "pidfd_getfd"),
-    *("pidfd_send_signal", "setpriority", "ioprio_set", "sched_setscheduler", "sched_setparam", "sched_setattr"),
+    *(
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "process_madvise",
+        "pidfd_open",
+        "pidfd_getfd",
+    ),
+    *(
+        "pidfd_send_signal",
+        "setpriority",
+        "ioprio_set",
+        "sched_setscheduler",
+        "sched_setparam",
+        "sched_setattr",
+    ),
     *("sched_setaffinity", "migrate_pages", "move_pages"),
     # the kernel
-    *("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd", "io_setup", "io_uring_setup"),
-    *("io_uring_enter", "io_uring_register", "fanotify_init", "name_to_handle_at", "open_by_handle_at", "personality"),
-    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff"),
-    *("syslog", "acct", "quotactl", "quotactl_fd", "settimeofday", "clock_settime", "sethostname", "setdomainname"),
+    *(
+        "keyctl",
+        "add_key",
+        "request_key",
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "io_setup",
+        "io_uring_setup",
+    ),
+    *(
+        "io_uring_enter",
+        "io_uring_register",
+        "fanotify_init",
+        "name_to_handle_at",
+        "open_by_handle_at",
+        "personality",
+    ),
+    *(
+        "kexec_load",
+        "kexec_file_load",
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "reboot",
+        "swapon",
+        "swapoff",
+    ),
+    *(
+        "syslog",
+        "acct",
+        "quotactl",
+        "quotactl_fd",
+        "settimeofday",
+        "clock_settime",
+        "sethostname",
+        "setdomainname",
+    ),
     *("iopl", "ioperm", "modify_ldt"),
     # what Landlock does not see, or not in its first versions
-    *("truncate", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+    *(
+        "truncate",
+        "setxattr",
+        "lsetxattr",
+        "fsetxattr",
+        "removexattr",
+        "lremovexattr",
+        "fremovexattr",
+    ),
 ]
 ENDED_BY_KERNEL = (-signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGXCPU, 128 + signal.SIGKILL)
 CHILDREN = [
     *("fork", "vfork", "execve", "execveat", "setsid", "setpgid"),
     *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"),
 ]
-# System calls that do nothing and say that they did: honest programs copy files with their modes and times.
+# System calls that do nothing and say that they did: honest programs copy files with their modes
+# and times.
 PRETENDED = [
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "utimensat", "futimesat"),
 ]
-NEW_NAMESPACES = [0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)]  # CLONE_NEW*
+NEW_NAMESPACES = [
+    0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)
+]  # CLONE_NEW*
 CLONE_THREAD = 0x10000
 _slots = threading.Semaphore(CORES)
 _alone = threading.Lock()
@@ -144,7 +224,8 @@ UNSAFE = Sandbox("unsafe")  # limits alone
 
 @dataclass(frozen=True)
 class Containment:
-    """The sandbox of this machine, None if no program may run; missing: why there is none, or ""."""
+    """The sandbox of this machine, None if no program may run; missing: why there is none, or
+    ""."""
 
     sandbox: Sandbox | None
     missing: str = ""
@@ -152,7 +233,8 @@ class Containment:
 
 @functools.cache
 def choose(unsafe: bool = False) -> Containment:
-    """Landlock, or else bubblewrap, or else a plain process if `unsafe`; a program shows that it holds."""
+    """Landlock, or else bubblewrap, or else a plain process if `unsafe`; a program shows that it
+    holds."""
     faults = []
     calls = compiled_filter()
     if not landlock_version():
@@ -175,8 +257,9 @@ def choose(unsafe: bool = False) -> Containment:
             return Containment(sandbox)
         faults.append(f"bubblewrap {fault}")
     missing = (
-        f"no sandbox ({'; '.join(faults)}); install libseccomp on Linux 5.13 or newer, or bubblewrap, then score the "
-        "run again, or give --unsafe-code-execution to run such code unprotected"
+        f"no sandbox ({'; '.join(faults)}); install libseccomp on Linux 5.13 or newer, or"
+        " bubblewrap, then score the run again, or give --unsafe-code-execution to run such code"
+        " unprotected"
     )
     return Containment(UNSAFE if unsafe else None, missing)
 
@@ -198,7 +281,10 @@ assert not works(socket.create_connection, ("127.0.0.1", port), 2), "lets progra
 
 def fault_of(sandbox: Sandbox) -> str:
     """What is wrong with a sandbox, found by a program that tries to leave it; "" if it holds."""
-    with tempfile.TemporaryDirectory(prefix="probe-") as outside, socket.create_server(("127.0.0.1", 0)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="probe-") as outside,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").touch()
         facts = f"outside = {outside!r}\nport = {server.getsockname()[1]}\n"
@@ -207,7 +293,9 @@ def fault_of(sandbox: Sandbox) -> str:
         return f"does not work here: {complaint}"
     if outcome.kind == "assertion":
         return outcome.message
-    return "" if outcome.kind == "pass" else f"does not work here: {outcome.message or outcome.kind}"
+    return (
+        "" if outcome.kind == "pass" else f"does not work here: {outcome.message or outcome.kind}"
+    )
 
 
 @functools.cache
@@ -224,22 +312,33 @@ def compiled_filter(children: bool = False, sockets: bool = False) -> bytes:
         return b""
     refused = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-    rules.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.ERRNO(errno.ENOSYS))  # calls of a 32-bit program
+    rules.set_attr(
+        pyseccomp.Attr.ACT_BADARCH, pyseccomp.ERRNO(errno.ENOSYS)
+    )  # calls of a 32-bit program
 
     def add(action: Any, name: str, *arguments: Any) -> None:
-        with contextlib.suppress(OSError):  # this machine has no such call, or this library does not know it
+        with contextlib.suppress(
+            OSError
+        ):  # this machine has no such call, or this library does not know it
             rules.add_rule(action, name, *arguments)
 
     for name in REFUSED:
         add(refused, name)
     for name in PRETENDED:
         add(pyseccomp.ERRNO(0), name)
-    add(pyseccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags lie in memory; the C library falls back to clone
+    add(
+        pyseccomp.ERRNO(errno.ENOSYS), "clone3"
+    )  # its flags lie in memory; the C library falls back to clone
     add(pyseccomp.ERRNO(errno.ENOSYS), "openat2")
-    # O_TRUNC on a file that is opened to be read: before version 3 of Landlock that needs no right to write.
+    # O_TRUNC on a file that is opened to be read: before version 3 of Landlock that needs no right
+    # to write.
     for name, position in (("open", 1), ("openat", 2)):
         mask = os.O_TRUNC | os.O_ACCMODE
-        add(refused, name, pyseccomp.Arg(position, pyseccomp.MASKED_EQ, mask, os.O_TRUNC | os.O_RDONLY))
+        add(
+            refused,
+            name,
+            pyseccomp.Arg(position, pyseccomp.MASKED_EQ, mask, os.O_TRUNC | os.O_RDONLY),
+        )
     add(refused, "prlimit64", pyseccomp.Arg(0, pyseccomp.NE, 0))  # limits of other processes
     family = pyseccomp.Arg(0, pyseccomp.NE, socket.AF_UNIX)
     add(refused, "socketpair", family)
@@ -248,7 +347,10 @@ def compiled_filter(children: bool = False, sockets: bool = False) -> bytes:
     else:
         add(refused, "socket")
     if children:
-        for name in ("setsid", "setpgid"):  # all children stay in one session, which is ended as one
+        for name in (
+            "setsid",
+            "setpgid",
+        ):  # all children stay in one session, which is ended as one
             add(pyseccomp.ERRNO(0), name)
         for flag in NEW_NAMESPACES:
             add(refused, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
@@ -287,14 +389,24 @@ def _started(program: Program, sandbox: Sandbox) -> Outcome:
     outcome, complaint = attempt(program, sandbox)
     if outcome is not None:
         return outcome
-    raise UserError(f"a sandbox did not start ({complaint}); free memory or processes, then score the run again")
+    raise UserError(
+        f"a sandbox did not start ({complaint}); free memory or processes, then score the run again"
+    )
 
 
 def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
-    """Run a program once: its outcome, or None if its process did not start; and the last line on stderr."""
+    """Run a program once: its outcome, or None if its process did not start; and the last line on
+    stderr."""
     nonce = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True) as scratch:
-        request = confinement(sandbox, scratch) | vars(program) | {"nonce": nonce, "paths": package_folders()}
+        request = (
+            confinement(sandbox, scratch)
+            | vars(program)
+            | {
+                "nonce": nonce,
+                "paths": package_folders(),
+            }
+        )
         with tempfile.TemporaryFile() as sent, tempfile.TemporaryFile() as complaints:
             sent.write(marshal.dumps(request))
             sent.seek(0)
@@ -312,7 +424,8 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
             except OSError as error:
                 return None, str(error)
             try:
-                # By the clock, for a program that waits: long, so that a busy machine ends no other.
+                # By the clock, for a program that waits: long, so that a busy machine ends no
+                # other.
                 outcome = _read_outcome(process, nonce, 30 + 4 * program.seconds)
             finally:
                 end(process)
@@ -321,8 +434,13 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
 
 
 def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:
-    """What `confined.confine` is asked for, of a program; its scratch folder is given to its user."""
-    user = OTHER_USER + os.getpid() if os.geteuid() == 0 and sandbox is not UNSAFE and not sandbox.bwrap else None
+    """What `confined.confine` is asked for, of a program; its scratch folder is given to its
+    user."""
+    user = (
+        OTHER_USER + os.getpid()
+        if os.geteuid() == 0 and sandbox is not UNSAFE and not sandbox.bwrap
+        else None
+    )
     if user is not None:
         os.chown(scratch, user, user)
     limits = dict(LIMITS)
@@ -352,18 +470,31 @@ def package_folders() -> list[str]:
 
 @functools.cache
 def readable_paths() -> list[str]:
-    """What a program may read: the system's folders, the interpreter's and the packages', as named and as they lie."""
+    """What a program may read: the system's folders, the interpreter's and the packages', as named
+    and as they lie."""
     named = [sys.base_prefix, sys.prefix, *package_folders(), str(Path(interpreter()).parent)]
     here = [str(Path(confined.__file__))]
     resolved = [str(Path(path).resolve()) for path in named]
-    return [path for path in dict.fromkeys([*SYSTEM, *named, *resolved, *here]) if Path(path).exists()]
+    return [
+        path for path in dict.fromkeys([*SYSTEM, *named, *resolved, *here]) if Path(path).exists()
+    ]
 
 
 def wrapper(sandbox: Sandbox, shown: tuple[str, ...] = ()) -> list[str]:
-    """bubblewrap's command line: a read-only view of what may be read, and a scratch folder at /tmp."""
+    """bubblewrap's command line: a read-only view of what may be read, and a scratch folder at
+    /tmp."""
     if not sandbox.bwrap:
         return []
-    words = [sandbox.bwrap, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--as-pid-1"]
+    words = [
+        sandbox.bwrap,
+        "--unshare-all",
+        "--unshare-user",
+        "--uid",
+        "65534",
+        "--gid",
+        "65534",
+        "--as-pid-1",
+    ]
     words += ["--die-with-parent", "--new-session", "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp"]
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
     for name in (*readable_paths(), *shown):
@@ -375,7 +506,8 @@ def wrapper(sandbox: Sandbox, shown: tuple[str, ...] = ()) -> list[str]:
 
 
 def _read_outcome(process: subprocess.Popen[bytes], nonce: str, seconds: float) -> Outcome | None:
-    """The outcome that a process reports through its pipe; None if it never said that its program started."""
+    """The outcome that a process reports through its pipe; None if it never said that its program
+    started."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     verdict = re.compile(f"\n{nonce} (.*)\n".encode())

@@ -1,4 +1,5 @@
-"""Scoring a finished run, by OpenCompass's evaluators; `correct` is written here alone, and can be at any time."""
+"""Scoring a finished run, by OpenCompass's evaluators; `correct` is written here alone, and can be
+at any time."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ def score_run(
         loaded: problems by suite, of the process that decoded them; others are loaded.
 
     Returns:
-        `scoring` of run.json: `sandbox` (one name, or two), `not_scored` (suites, with the reason), `judges` (hashes of
-        users' judges), `changed` (suites whose problems are not those that the run was made with).
+        `scoring` of run.json: `sandbox` (one name, or two), `not_scored` (suites, with the reason),
+        `judges` (hashes of users' judges), `changed` (suites whose problems are not those that the
+        run was made with).
 
     Raises:
         UserError: the records are damaged.
@@ -66,18 +68,28 @@ def score_run(
 class Scorer:
     """Judges the responses of a run, suite by suite; `report` is what `score_run` returns."""
 
-    def __init__(self, folder: Path, unsafe: bool, scratch: Path, loaded: Mapping[str, list[Problems]]) -> None:
+    def __init__(
+        self, folder: Path, unsafe: bool, scratch: Path, loaded: Mapping[str, list[Problems]]
+    ) -> None:
         self.meta = read_meta(folder)
         self.recorder = Recorder(folder)
         self.unsafe = unsafe
         self.scratch = scratch
         self.loaded = loaded
-        self.report: dict[str, Any] = {"sandbox": "none", "not_scored": {}, "judges": {}, "changed": {}}
+        self.report: dict[str, Any] = {
+            "sandbox": "none",
+            "not_scored": {},
+            "judges": {},
+            "changed": {},
+        }
 
     def score(self, pending: bool) -> None:
-        """Judge all suites; one that cannot be judged is in the report, with the reason, and keeps its verdicts."""
+        """Judge all suites; one that cannot be judged is in the report, with the reason, and keeps
+        its verdicts."""
         if pending:
-            self.report |= {name: value for name, value in self.meta.scoring.items() if name in self.report}
+            self.report |= {
+                name: value for name, value in self.meta.scoring.items() if name in self.report
+            }
         for suite, groups in self._groups(pending).items():
             verdicts: dict[Key, Verdict] = {}
             self.report["not_scored"].pop(suite, None)
@@ -86,12 +98,15 @@ class Scorer:
             except UserError as error:
                 self.report["not_scored"][suite] = str(error)
             except Exception as error:  # whatever an evaluator makes of a text
-                self.report["not_scored"][suite] = f"its evaluator fails: {type(error).__name__}: {error}"
+                self.report["not_scored"][suite] = (
+                    f"its evaluator fails: {type(error).__name__}: {error}"
+                )
             right: dict[Key, bool | None] = {key: right for key, (right, _) in verdicts.items()}
             self.recorder.score(right, {key: why for key, (_, why) in verdicts.items() if why})
 
     def _groups(self, pending: bool) -> dict[str, dict[Group, list[Key]]]:
-        """The responses to judge by suite, method and draw, so that a group has every problem once."""
+        """The responses to judge by suite, method and draw, so that a group has every problem
+        once."""
         groups: dict[str, dict[Group, list[Key]]] = {}
         draws = len(self.meta.config.draws)
         files = self.meta.data.get("files") or {}
@@ -102,14 +117,17 @@ class Scorer:
             if pending and item.get("correct") is not None:
                 continue
             if not isinstance(item.get("text"), str):
-                raise UserError(f"{method} {suite} {number} has no text to judge; the record is damaged")
+                raise UserError(
+                    f"{method} {suite} {number} has no text to judge; the record is damaged"
+                )
             items = files.get(suite, {}).get("items")
             draw = number // (items // draws) if items and draws > 1 else 0
             groups.setdefault(suite, {}).setdefault((method, draw), []).append(key)
         return groups
 
     def _score_suite(self, suite: Suite, groups: dict[Group, list[Key]]) -> dict[Key, Verdict]:
-        """Verdicts on the responses to a suite, judged once where methods agree. Raises UserError if they cannot be."""
+        """Verdicts on the responses to a suite, judged once where methods agree. Raises UserError
+        if they cannot be."""
         apart = suite.foreign and suite.runs_code()
         sandbox = self._sandbox() if suite.runs_programs() or apart else None
         # OpenCompass takes seconds to import.
@@ -123,12 +141,16 @@ class Scorer:
             before = draw * len(golds)  # items of other seeds
             responses = {key: (key[2] - before, self.recorder.items[key]["text"]) for key in keys}
             self._check_range([number for number, _ in responses.values()], len(golds))
-            new = [response for response in dict.fromkeys(responses.values()) if response not in known]
+            new = [
+                response for response in dict.fromkeys(responses.values()) if response not in known
+            ]
             numbers = [number for number, _ in new]
             texts = [text for _, text in new]
             if apart and sandbox is not None and sandbox.name != "unsafe":
                 configs = [part.config for part in problems]
-                evaluator = ConfinedEvaluator(suite.name, configs, self.meta.config.limit, data, sandbox)
+                evaluator = ConfinedEvaluator(
+                    suite.name, configs, self.meta.config.limit, data, sandbox
+                )
                 known |= zip(new, evaluator.judged(numbers, texts), strict=True)
             else:
                 known |= zip(new, judged(problems, numbers, texts, sandbox), strict=True)
@@ -138,7 +160,8 @@ class Scorer:
         return verdicts
 
     def _sandbox(self) -> Sandbox:
-        """The sandbox of a suite's programs, which the report names. Raises UserError where there is none."""
+        """The sandbox of a suite's programs, which the report names. Raises UserError where there
+        is none."""
         choice = choose(self.unsafe)
         if choice.sandbox is None:
             raise UserError(choice.missing)
@@ -147,7 +170,8 @@ class Scorer:
         return choice.sandbox
 
     def _problems(self, suite: Suite) -> tuple[Path, list[Problems]]:
-        """The folder of a suite's problems, and the problems. Raises UserError for a file that is gone or malformed."""
+        """The folder of a suite's problems, and the problems. Raises UserError for a file that is
+        gone or malformed."""
         from harness.runs.problems import load_problems
 
         config = self.meta.config
@@ -174,7 +198,10 @@ class Scorer:
     def _check_range(self, numbers: list[int], problems: int) -> None:
         beyond = [number for number in numbers if number >= problems]
         if beyond:
-            raise UserError(f"the file has {problems} problems, and the run has item {beyond[0]}; put its file back")
+            raise UserError(
+                f"the file has {problems} problems, and the run has item {beyond[0]}; put its file"
+                " back"
+            )
 
     def _note_reference(self, key: Key, gold: str) -> None:
         """Record the reference that a response is judged by, and note one that changed."""
@@ -184,14 +211,17 @@ class Scorer:
         item["gold"] = gold
 
     def _restored(self, suite: str) -> Suite:
-        """A suite of the run; one from outside is made known again. Raises UserError if its file is gone."""
+        """A suite of the run; one from outside is made known again. Raises UserError if its file is
+        gone."""
         restore(self.meta.plugins, [suite])
         recorded = self.meta.config.suites[suite].questions
         if recorded is UNSET:
             return suite_named(suite)
         paths = (self.meta.data.get("paths") or {}).get(suite) or {}
         file = Path(paths.get("file", ""))
-        questions = Questions(file, recorded.prompt, recorded.answer, paths.get("judge", recorded.judge))
+        questions = Questions(
+            file, recorded.prompt, recorded.answer, paths.get("judge", recorded.judge)
+        )
         for path in filter(None, [questions.file, questions.judge_file]):
             if not path.is_file():
                 raise UserError(f"{path} is gone; put it back, then score the run again")
@@ -206,7 +236,10 @@ class Scorer:
     def _note(self, suite: str, what: str, digest: str) -> None:
         """Note, and say, that something is not what the run was made with."""
         self.report["changed"][suite] = f"{what}: {digest[:16]}"
-        print(f"{suite}: {what} is not what the run was made with; verdicts are of {digest[:16]}", file=sys.stderr)
+        print(
+            f"{suite}: {what} is not what the run was made with; verdicts are of {digest[:16]}",
+            file=sys.stderr,
+        )
 
 
 def describe_scoring(scoring: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""OpenCompass's verdicts on responses, by its evaluation task, where OpenCompass is imported already.
+"""OpenCompass's verdicts on responses, by its evaluation task, where OpenCompass is imported
+already.
 
-An evaluator of OpenCompass's that executes code in a way of its own runs in one confined process for each method, which
-is this file as a script: a JSON request on stdin, verdicts on stdout.
+An evaluator of OpenCompass's that executes code in a way of its own runs in one confined process
+for each method, which is this file as a script: a JSON request on stdin, verdicts on stdout.
 """
 
 from __future__ import annotations
@@ -46,46 +47,79 @@ SECONDS_PER_RESPONSE = 60.0
 VERDICTS_BYTES = 2**28
 # Of a process that evaluates with its children: bytes and counts.
 LIMITS = {"RLIMIT_AS": 32768 * MIB, "RLIMIT_FSIZE": 1024 * MIB, "RLIMIT_CORE": 0}
-READABLE = ("/proc", "/sys/devices/system/cpu", "/etc/passwd", "/etc/nsswitch.conf", "/etc/ssl", "/etc/mime.types")
+READABLE = (
+    "/proc",
+    "/sys/devices/system/cpu",
+    "/etc/passwd",
+    "/etc/nsswitch.conf",
+    "/etc/ssl",
+    "/etc/mime.types",
+)
 CACHES = ("HF_HOME", "HF_DATASETS_CACHE", "MPLCONFIGDIR")  # of packages: in the scratch folder
 Verdict = tuple[bool, str]  # whether a response is right, and what the evaluator says of it
 
 
-def judged(problems: list[Problems], items: list[int], texts: list[str], sandbox: Sandbox | None) -> list[Verdict]:
-    """Verdicts on responses of one method to items, which are numbered through the datasets of a suite.
+def judged(
+    problems: list[Problems], items: list[int], texts: list[str], sandbox: Sandbox | None
+) -> list[Verdict]:
+    """Verdicts on responses of one method to items, which are numbered through the datasets of a
+    suite.
 
-    sandbox: of the programs; None where the suite runs none. Raises UserError where an evaluator gives no verdict.
+    sandbox: of the programs; None where the suite runs none. Raises UserError where an evaluator
+    gives no verdict.
     """
     verdicts: dict[int, Verdict] = {}
     first = 0
     for part in problems:
-        here = {item: text for item, text in zip(items, texts, strict=True) if first <= item < first + len(part)}
+        here = {
+            item: text
+            for item, text in zip(items, texts, strict=True)
+            if first <= item < first + len(part)
+        }
         if here:
             numbers = [item - first for item in here]
-            verdicts |= dict(zip(here, _of_dataset(part, numbers, [*here.values()], sandbox), strict=True))
+            verdicts |= dict(
+                zip(here, _of_dataset(part, numbers, [*here.values()], sandbox), strict=True)
+            )
         first += len(part)
     return [verdicts[item] for item in items]
 
 
-def _of_dataset(part: Problems, items: list[int], texts: list[str], sandbox: Sandbox | None) -> list[Verdict]:
+def _of_dataset(
+    part: Problems, items: list[int], texts: list[str], sandbox: Sandbox | None
+) -> list[Verdict]:
     """Verdicts on responses to items of a dataset.
 
-    An evaluator without a verdict per item gets one item at a time, and its first number says whether that is right
-    (100) or wrong (0).
+    An evaluator without a verdict per item gets one item at a time, and its first number says
+    whether that is right (100) or wrong (0).
     """
     result = _evaluated(part, items, texts, sandbox)
     details = result.get("details") or []
-    verdicts = [(verdict, explanation(detail)) for detail in details if (verdict := verdict_in(detail)) is not None]
+    verdicts = [
+        (verdict, explanation(detail))
+        for detail in details
+        if (verdict := verdict_in(detail)) is not None
+    ]
     if len(verdicts) == len(items):
         return verdicts
     if len(items) > 1:
-        return [_of_dataset(part, [item], [text], sandbox)[0] for item, text in zip(items, texts, strict=True)]
-    numbers = [value for name, value in result.items() if name != "details" and isinstance(value, int | float)]
+        return [
+            _of_dataset(part, [item], [text], sandbox)[0]
+            for item, text in zip(items, texts, strict=True)
+        ]
+    numbers = [
+        value
+        for name, value in result.items()
+        if name != "details" and isinstance(value, int | float)
+    ]
     if not numbers:
         raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
     right = bool(numbers[0] >= ALL_RIGHT)
     if not right and numbers[0] != 0:
-        raise UserError(f"the evaluator gives one response {numbers[0]:g}; a suite needs 0, wrong, or 100, right")
+        raise UserError(
+            f"the evaluator gives one response {numbers[0]:g}; a suite needs 0, wrong, or 100,"
+            " right"
+        )
     return [(right, "")]
 
 
@@ -102,7 +136,9 @@ class RecordedEvalTask(OpenICLEvalTask):  # type: ignore[misc]
         self.result = result
 
 
-def _evaluated(part: Problems, items: list[int], texts: list[str], sandbox: Sandbox | None) -> dict[str, Any]:
+def _evaluated(
+    part: Problems, items: list[int], texts: list[str], sandbox: Sandbox | None
+) -> dict[str, Any]:
     """What OpenCompass's evaluation task finds."""
     rows = part.rows.select(items)
     with tempfile.TemporaryDirectory() as work_dir:
@@ -116,7 +152,9 @@ def _evaluated(part: Problems, items: list[int], texts: list[str], sandbox: Sand
         task.texts = texts
         programs = nullcontext() if sandbox is None else confined_programs(sandbox, rows)
         # The problems are loaded already.
-        loaded = patch.object(openicl_eval, "build_dataset_from_cfg", lambda config: SimpleNamespace(test=rows))
+        loaded = patch.object(
+            openicl_eval, "build_dataset_from_cfg", lambda config: SimpleNamespace(test=rows)
+        )
         quiet = io.StringIO()  # the evaluators' bars
         with loaded, programs, redirect_stdout(quiet), redirect_stderr(quiet):
             task.run()
@@ -124,7 +162,8 @@ def _evaluated(part: Problems, items: list[int], texts: list[str], sandbox: Sand
 
 
 def explanation(detail: Any) -> str:
-    """Why an evaluator came to its verdict: the answer that it read, or how a program ended; "" if it does not say."""
+    """Why an evaluator came to its verdict: the answer that it read, or how a program ended; "" if
+    it does not say."""
     if not isinstance(detail, dict):
         return ""
     known = {"pred": "read ", "predictions": "read ", "result": "the program: "}
@@ -140,7 +179,8 @@ def _short(value: Any) -> str:
 
 
 def verdict_in(detail: Any) -> bool | None:
-    """The verdict in what an evaluator says of one response; None if there is none. Raises UserError for a grade."""
+    """The verdict in what an evaluator says of one response; None if there is none. Raises
+    UserError for a grade."""
     if not isinstance(detail, dict):
         return None
     verdict = detail.get("correct", detail.get("is_correct"))
@@ -149,7 +189,9 @@ def verdict_in(detail: Any) -> bool | None:
     if verdict is None:
         return None
     if isinstance(verdict, str) or verdict not in (0, 1):
-        raise UserError(f"the evaluator grades a response ({verdict!r}), and a suite needs right or wrong")
+        raise UserError(
+            f"the evaluator grades a response ({verdict!r}), and a suite needs right or wrong"
+        )
     return bool(verdict)
 
 
@@ -174,8 +216,8 @@ class ConfinedEvaluator:
     def judged(self, items: list[int], texts: list[str]) -> list[Verdict]:
         """As `judged`, of the responses of one method.
 
-        Where the process gives no verdicts, each half of the responses gets a process of its own, down to the response
-        that ended it, which is wrong.
+        Where the process gives no verdicts, each half of the responses gets a process of its own,
+        down to the response that ended it, which is wrong.
 
         Raises:
             UserError: an empty response gets no verdict either.
@@ -194,15 +236,26 @@ class ConfinedEvaluator:
         return [*self.judged(items[:half], texts[:half]), *self.judged(items[half:], texts[half:])]
 
     def _in_process(self, items: list[int], texts: list[str]) -> tuple[list[Verdict] | None, str]:
-        """Verdicts of a confined process, None if it gave none in time; and the last line that it wrote."""
+        """Verdicts of a confined process, None if it gave none in time; and the last line that it
+        wrote."""
         shown = (str(ROOT), str(self.data))
         with (
             tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch,
             ExitStack() as stack,
         ):
-            request: dict[str, Any] = {"confined": self._confinement(scratch, shown), "suite": self.suite}
-            request |= {"configs": self.configs, "limit": self.limit, "items": items, "texts": texts}
-            sent, answer, complaints = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+            request: dict[str, Any] = {
+                "confined": self._confinement(scratch, shown),
+                "suite": self.suite,
+            }
+            request |= {
+                "configs": self.configs,
+                "limit": self.limit,
+                "items": items,
+                "texts": texts,
+            }
+            sent, answer, complaints = (
+                stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)
+            )
             sent.write(json.dumps(request).encode())
             sent.seek(0)
             process = subprocess.Popen(

@@ -1,5 +1,5 @@
-"""GSM8K: word problems, 4 solved ones before each. Generated ones have two steps and an answer up to 34; `gsm8k-long`
-and `gsm8k-hard`, generated alone, are as long as real ones."""
+"""GSM8K: word problems, 4 solved ones before each. Generated ones have two steps and an answer up
+to 34; `gsm8k-long` and `gsm8k-hard`, generated alone, are as long as real ones."""
 
 import re
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ def draw(rng: Random) -> Problem:
         a, b = rng.randint(3, 12), rng.randint(2, 9)
         c = rng.randint(2, min(9, a + b - 1))
         question = (
-            f"{name} has {a} {items}. {name} {rng.choice(GAINS)} {b} more and {rng.choice(LOSSES)} {c}. "
-            f"How many {items} does {name} have?"
+            f"{name} has {a} {items}. {name} {rng.choice(GAINS)} {b} more and {rng.choice(LOSSES)}"
+            f" {c}. How many {items} does {name} have?"
         )
         gain_first = [equation(rng, a, "+", b), f"{a + b} - {c} = {a + b - c}"]
         loss_first = [f"{a} - {c} = {a - c}", equation(rng, a - c, "+", b)]
@@ -35,14 +35,17 @@ def draw(rng: Random) -> Problem:
     elif kind == "boxes":
         a, b, c = rng.randint(2, 5), rng.randint(2, 5), rng.randint(2, 9)
         question = (
-            f"{name} has {a} {rng.choice(BOXES)} of {b} {items} each and {rng.choice(GAINS)} {c} more. "
-            f"How many {items} does {name} have?"
+            f"{name} has {a} {rng.choice(BOXES)} of {b} {items} each and {rng.choice(GAINS)} {c}"
+            f" more. How many {items} does {name} have?"
         )
         steps = [equation(rng, a, "*", b), equation(rng, a * b, "+", c)]
         answer = a * b + c
     else:
         a, b, c = rng.randint(2, 9), rng.randint(2, 9), 0
-        question = f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they have together?"
+        question = (
+            f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they"
+            " have together?"
+        )
         steps = [equation(rng, a, "+", b), equation(rng, a, "+", a + b)]
         answer = a + a + b
     first, second = steps
@@ -79,10 +82,11 @@ def draw_long(
     changes: tuple[int, int] = (2, 6),
     boxes_of: tuple[int, int] = (2, 4),
 ) -> Problem:
-    """One person's amount through gains, losses and boxes of several, in order: as long as a real problem.
+    """One person's amount through gains, losses and boxes of several, in order: as long as a real
+    problem.
 
-    equations: how many there may be. most: the largest amount. changes, boxes_of: ranges of what comes or goes, and of
-    what is in each of two or three boxes.
+    equations: how many there may be. most: the largest amount. changes, boxes_of: ranges of what
+    comes or goes, and of what is in each of two or three boxes.
     """
     name, items = rng.choice(NAMES), rng.choice(ITEMS)
     wanted = rng.choice(equations)
@@ -90,7 +94,9 @@ def draw_long(
     story, key = [f"{name} has {amount} {items}."], [str(amount)]
     steps: list[str] = []
     while len(steps) < wanted:
-        kind = rng.choice(("gain", "loss", "boxes") if wanted - len(steps) > 1 else ("gain", "loss"))
+        kind = rng.choice(
+            ("gain", "loss", "boxes") if wanted - len(steps) > 1 else ("gain", "loss")
+        )
         boxes, each = rng.randint(2, 3), rng.randint(*boxes_of)
         change = boxes * each if kind == "boxes" else rng.randint(*changes)
         if kind == "loss" and amount > change:
@@ -99,7 +105,10 @@ def draw_long(
             amount -= change
         elif kind != "loss" and amount + change <= most:
             if kind == "boxes":
-                story.append(f"{name} {rng.choice(GAINS)} {boxes} {rng.choice(BOXES)} of {each} {items} each.")
+                story.append(
+                    f"{name} {rng.choice(GAINS)} {boxes} {rng.choice(BOXES)} of {each} {items}"
+                    " each."
+                )
                 steps.append(equation(rng, boxes, "*", each))
             else:
                 story.append(f"{name} {rng.choice(GAINS)} {change} more.")
@@ -110,9 +119,13 @@ def draw_long(
         key.append(f"{kind} {boxes} {each}" if kind == "boxes" else f"{kind} {change}")
     question = " ".join([*story, f"How many {items} does {name} have?"])
     # Each equation is worded by itself: what comes next cannot be known from far away.
-    sentences = [rng.choice((f"First, {steps[0]}.", f"Start with {steps[0]}.", f"We compute {steps[0]}."))]
+    sentences = [
+        rng.choice((f"First, {steps[0]}.", f"Start with {steps[0]}.", f"We compute {steps[0]}."))
+    ]
     for step in steps[1:]:
-        sentences.append(rng.choice((f"Then {step}.", f"Next comes {step}.", f"{name} gets {step} {items}.")))
+        sentences.append(
+            rng.choice((f"Then {step}.", f"Next comes {step}.", f"{name} gets {step} {items}."))
+        )
     response = f"{' '.join(sentences)} {word_ending(rng, items, amount)}"
     row = {"question": question, "answer": f"{', '.join(steps)}\n#### {amount}"}
     return Problem(f"{suite} {', '.join(key)}", question, response, row)
@@ -141,17 +154,30 @@ SUITE = Suite(
     file="gsm8k/test.jsonl",
     lengths={"gen_length": 256, "block_length": 8},
     generator=GENERATOR,
-    training=Training("question", "answer", "{question}" + BOXED, partial(re.sub, r"<<[^>]*>>", "")),
+    training=Training(
+        "question", "answer", "{question}" + BOXED, partial(re.sub, r"<<[^>]*>>", "")
+    ),
 )
-LONG_ONES = replace(GENERATOR, draw=draw_long, file="gsm8k-long/test.jsonl", length=128, block_length=32)
-LONG = Suite("gsm8k-long", "GSM8K-long", {"gen_length": 256, "block_length": 8}, generator=LONG_ONES)
+LONG_ONES = replace(
+    GENERATOR, draw=draw_long, file="gsm8k-long/test.jsonl", length=128, block_length=32
+)
+LONG = Suite(
+    "gsm8k-long", "GSM8K-long", {"gen_length": 256, "block_length": 8}, generator=LONG_ONES
+)
 HARD = Suite(
     "gsm8k-hard",
     "GSM8K-hard",
     LONG.lengths,
     generator=replace(
         LONG_ONES,
-        draw=partial(draw_long, suite="gsm8k-hard", equations=range(9, 13), most=30, changes=(2, 12), boxes_of=(2, 6)),
+        draw=partial(
+            draw_long,
+            suite="gsm8k-hard",
+            equations=range(9, 13),
+            most=30,
+            changes=(2, 12),
+            boxes_of=(2, 6),
+        ),
         file="gsm8k-hard/test.jsonl",
         length=160,
     ),

@@ -1,4 +1,5 @@
-"""HumanEval: a signature and a docstring to complete. Generated ones are a few arithmetic steps on two numbers."""
+"""HumanEval: a signature and a docstring to complete. Generated ones are a few arithmetic steps on
+two numbers."""
 
 from random import Random
 
@@ -11,14 +12,18 @@ def draw(rng: Random) -> Problem:
     a, b = rng.choice((("a", "b"), ("x", "y"), ("n", "m"), ("p", "q")))
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
-    later = [(rng.choice(("plus", "minus", "times")), rng.randint(2, 9)) for _ in range(rng.randint(1, 3))]
+    later = [
+        (rng.choice(("plus", "minus", "times")), rng.randint(2, 9))
+        for _ in range(rng.randint(1, 3))
+    ]
     later_words = "".join(f", {word} {k}" for word, k in later)
     signature = f"def {name}({a}, {b}):\n"
     prompt = f'{signature}    """Return the {base} of {a} and {b}{later_words}."""\n'
     response = signature + _arithmetic_body(rng, base, a, b, later)
     function = function_of(response, name)
     checks = "".join(
-        f"    assert candidate({u}, {v}) == {function(u, v)}\n" for u, v in ((3, 5), (7, 2), (4, 4), (0, 9), (12, 8))
+        f"    assert candidate({u}, {v}) == {function(u, v)}\n"
+        for u, v in ((3, 5), (7, 2), (4, 4), (0, 9), (12, 8))
     )
     row = {
         "prompt": prompt,
@@ -43,7 +48,11 @@ def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[s
     name, second = rng.sample(RESULTS, 2)
     lines = [f"{name} = {first}"]
     for word, k in later[:-1] if style == "two names" else later:
-        lines.append(f"{name} {symbols[word]}= {k}" if style == "update" else f"{name} = {name} {symbols[word]} {k}")
+        lines.append(
+            f"{name} {symbols[word]}= {k}"
+            if style == "update"
+            else f"{name} = {name} {symbols[word]} {k}"
+        )
     if style == "two names":
         word, k = later[-1]
         lines.append(f"{second} = {name} {symbols[word]} {k}")
@@ -54,15 +63,19 @@ def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[s
 
 def numbered(rows: list[Row]) -> str:
     """Rows as HumanEval's file: every problem has a task_id."""
-    return json_lines([{"task_id": f"HumanEval/{number}", **row} for number, row in enumerate(rows)])
+    return json_lines(
+        [{"task_id": f"HumanEval/{number}", **row} for number, row in enumerate(rows)]
+    )
 
 
 SUITE = Suite(
     name="humaneval",
     title="HumanEval",
     configuration="humaneval_gen_8e312c",
-    of_base="judges chat models, and calls every response of a base model wrong that is the body of a function alone; "
-    "opencompass:internal_humaneval_v2_new_gen is for base models",
+    of_base=(
+        "judges chat models, and calls every response of a base model wrong that is the body of a"
+        " function alone; opencompass:internal_humaneval_v2_new_gen is for base models"
+    ),
     file="humaneval/human-eval-v2-20210705.jsonl",
     lengths={"gen_length": 512, "block_length": 512, "options": {"logits_eos_inf": True}},
     generator=Generator(

@@ -1,8 +1,9 @@
-"""Operations on lists, and waiting lines and sentences, after ParallelBench (arXiv 2510.04767); generated alone.
+"""Operations on lists, and waiting lines and sentences, after ParallelBench (arXiv 2510.04767);
+generated alone.
 
-`lists` is judged by the wanted property. `line-fixed` has one right answer to each question, `line-free` and `words`
-(number, article and verb agree) many that differ in several tokens at once: only of the first independent predictions
-can be right.
+`lists` is judged by the wanted property. `line-fixed` has one right answer to each question,
+`line-free` and `words` (number, article and verb agree) many that differ in several tokens at once:
+only of the first independent predictions can be right.
 """
 
 import json
@@ -37,12 +38,19 @@ def draw(rng: Random) -> Problem:
         "insert": [*items[:index], new, *items[index:]],
         "shuffle": rng.sample(items, n),
     }[task]
-    row = {"question": question, "task": task, "items": items, "new": new, "answer": write_list(answer)}
+    row = {
+        "question": question,
+        "task": task,
+        "items": items,
+        "new": new,
+        "answer": write_list(answer),
+    }
     return Problem(question, question, write_list(answer), row)
 
 
 def question_of(task: str, items: list[str], new: str, at: str = "") -> str:
-    """The question about a list. at: which position, in words, of the tasks that name one ("insert at")."""
+    """The question about a list. at: which position, in words, of the tasks that name one ("insert
+    at")."""
     shown = write_list(items)
     return {
         "copy": f"Copy {shown}",
@@ -72,7 +80,8 @@ def read_list(text: str) -> list[str] | None:
 
 
 def right_lists(task: str, items: list[str], new: str, place: int = 0) -> list[list[str]]:
-    """All right answers, but to `shuffle`, where every order is one. place: of the tasks that say one."""
+    """All right answers, but to `shuffle`, where every order is one. place: of the tasks that say
+    one."""
     whole = {"copy": items, "reverse": items[::-1], "sort": sorted(items)}
     if task in whole:
         return [whole[task]]
@@ -82,8 +91,11 @@ def right_lists(task: str, items: list[str], new: str, place: int = 0) -> list[l
     return [[*items[:at], *put, *items[at + gone :]] for at in places]
 
 
-def list_is_right(task: str, items: list[str], new: str, answer: list[str] | None, place: int = 0) -> bool:
-    """Whether `answer` has the property that `task` asks for; a shuffle may be any order, the given one too."""
+def list_is_right(
+    task: str, items: list[str], new: str, answer: list[str] | None, place: int = 0
+) -> bool:
+    """Whether `answer` has the property that `task` asks for; a shuffle may be any order, the given
+    one too."""
     if answer is None:
         return False
     if task == "shuffle":
@@ -118,20 +130,29 @@ PLURALS = {"fox": "foxes", "wolf": "wolves"}
 
 
 def draw_line(rng: Random, tasks: tuple[str, ...]) -> Problem:
-    """A task on a line of three to five animals; what `lists` asks too is in the same split there."""
+    """A task on a line of three to five animals; what `lists` asks too is in the same split
+    there."""
     *items, new = rng.sample(WORDS, rng.randint(3, 5) + 1)
     task = rng.choice(tasks)
     place = rng.randrange(len(items) + (task == "insert at"))
     question = question_of(task, items, new, ORDINALS[place])
     wanted = {"task": task, "line": items, "new": new, "place": place}
-    answer = rng.sample(items, len(items)) if task == "shuffle" else rng.choice(right_lists(task, items, new, place))
-    return Problem(question, question, write_list(answer), {"prompt": question, "answer": json.dumps(wanted)})
+    answer = (
+        rng.sample(items, len(items))
+        if task == "shuffle"
+        else rng.choice(right_lists(task, items, new, place))
+    )
+    return Problem(
+        question, question, write_list(answer), {"prompt": question, "answer": json.dumps(wanted)}
+    )
 
 
 def line_is_right(response: str, answer: str) -> bool:
     """Whether a response has a line that the question wants. answer: JSON, the question's parts."""
     wanted = json.loads(answer)
-    return list_is_right(wanted["task"], wanted["line"], wanted["new"], read_list(response), wanted["place"])
+    return list_is_right(
+        wanted["task"], wanted["line"], wanted["new"], read_list(response), wanted["place"]
+    )
 
 
 def draw_sentence(rng: Random) -> Problem:
@@ -139,14 +160,19 @@ def draw_sentence(rng: Random) -> Problem:
     words = [rng.choice(kind) for kind in (LOOKS, WORDS, VERBS, PLACES)]
     sentence = rng.choice(right_sentences(*words))
     question = f"Write a sentence with the words {write_list(rng.sample(words, 4))}"
-    return Problem(f"words {words}", question, sentence, {"prompt": question, "answer": json.dumps(words)})
+    return Problem(
+        f"words {words}", question, sentence, {"prompt": question, "answer": json.dumps(words)}
+    )
 
 
 def right_sentences(look: str, animal: str, verb: str, place: str) -> list[str]:
     """All right answers: number, article and verb agree."""
     an = "an" if look[0] in "aeiou" else "a"
     one = [(f"{article} {look} {animal}", f"{verb}s") for article in ("the", an, "one")]
-    many = [(f"{count} {look} {PLURALS.get(animal, f'{animal}s')}", verb) for count in ("the", "two", "all")]
+    many = [
+        (f"{count} {look} {PLURALS.get(animal, f'{animal}s')}", verb)
+        for count in ("the", "two", "all")
+    ]
     found = []
     for (subject, does), where, article in product(one + many, ("in", "by"), ("the", "a")):
         at = f"{where} {article} {place}"
@@ -160,7 +186,11 @@ def sentence_is_right(response: str, answer: str) -> bool:
 
 
 def _suite(
-    name: str, title: str, draw: Callable[..., Problem], judge: Callable[[str, str], bool], **arguments: Any
+    name: str,
+    title: str,
+    draw: Callable[..., Problem],
+    judge: Callable[[str, str], bool],
+    **arguments: Any,
 ) -> Suite:
     generator = judged_by(
         f"{judge.__module__}:{judge.__name__}",

@@ -1,4 +1,5 @@
-"""MATH, all 5,000 test problems; MATH-500, a selection. Generated ones are linear equations with a whole solution."""
+"""MATH, all 5,000 test problems; MATH-500, a selection. Generated ones are linear equations with a
+whole solution."""
 
 import json
 from random import Random
@@ -44,10 +45,14 @@ def draw(rng: Random) -> Problem:
             )
         )
         kind = f"both {d}"
-    end = rng.choice((rf"x = \boxed{{{x}}}.", rf"the answer is \boxed{{{x}}}.", rf"we find \boxed{{{x}}}."))
+    end = rng.choice(
+        (rf"x = \boxed{{{x}}}.", rf"the answer is \boxed{{{x}}}.", rf"we find \boxed{{{x}}}.")
+    )
     question = rng.choice((f"Solve {equation} for x.", f"Find x if {equation}."))
     response = f"{work} {end}"
-    return Problem(f"math {kind} {a} {b} {x}", question, response, {"problem": question, "solution": response})
+    return Problem(
+        f"math {kind} {a} {b} {x}", question, response, {"problem": question, "solution": response}
+    )
 
 
 def numbered(rows: list[Row]) -> str:

@@ -1,8 +1,10 @@
-"""MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list, change, reduce.
+"""MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list,
+change, reduce.
 
-`code-long` and `code-hard`, generated alone, are as long as real ones. A problem has many correct responses, in
-expressions, statements and names. One that mixes two (assigns `total`, returns `result`) is wrong: the factorization
-error that generated programs show. Expected values come from running a reference response.
+`code-long` and `code-hard`, generated alone, are as long as real ones. A problem has many correct
+responses, in expressions, statements and names. One that mixes two (assigns `total`, returns
+`result`) is wrong: the factorization error that generated programs show. Expected values come from
+running a reference response.
 """
 
 from dataclasses import replace
@@ -58,9 +60,16 @@ def draw(rng: Random) -> Problem:
 
 
 def problem_of(key: str, text: str, response: str, asserts: list[str]) -> Problem:
-    """A problem in MBPP's format: one assert tells the function's name, the others stay for scoring."""
+    """A problem in MBPP's format: one assert tells the function's name, the others stay for
+    scoring."""
     question = f"{text}\n{asserts[0]}"
-    row = {"text": question, "code": response, "test_list": asserts, "test_setup_code": "", "challenge_test_list": []}
+    row = {
+        "text": question,
+        "code": response,
+        "test_list": asserts,
+        "test_setup_code": "",
+        "challenge_test_list": [],
+    }
     return Problem(key, question, response, row)
 
 
@@ -85,14 +94,18 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
 
 
 def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PARTS) -> Problem:
-    """Keep some numbers, change each, perhaps again, reduce them, and all in turn; a sentence each, with two asserts.
+    """Keep some numbers, change each, perhaps again, reduce them, and all in turn; a sentence each,
+    with two asserts.
 
     parts: how the functions' names begin; the last two reduce, and call the others.
     """
     *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
     pairs = list(zip(steps[::2], steps[1::2], strict=True))
     tests, changes = tuple(TESTS), tuple(CHANGES)
-    drawn = [(rng.choice(tests), rng.randint(2, 7), rng.choice(changes), rng.randint(2, 15)) for _ in pairs]
+    drawn = [
+        (rng.choice(tests), rng.randint(2, 7), rng.choice(changes), rng.randint(2, 15))
+        for _ in pairs
+    ]
     kind = rng.choice(tuple(REDUCED))
     sentences = [
         f"Write a function {keep} to return a list of all numbers {test} {k}. "
@@ -144,7 +157,9 @@ def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
         "minimum": (f"{numbers}[0]", f"{out} = min({out}, {e})"),
     }[kind]
     loop = [f"{out} = {begin}", f"for {e} in {numbers}:", f"    {step}", f"return {out}"]
-    return defined(name, numbers, rng.choice(([f"return {call}"], [f"{out} = {call}", f"return {out}"], loop)))
+    return defined(
+        name, numbers, rng.choice(([f"return {call}"], [f"{out} = {call}", f"return {out}"], loop))
+    )
 
 
 def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) -> str:
@@ -155,11 +170,14 @@ def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) ->
     for each in others:
         nested = f"{each}({nested})"
     lines = [f"{out} = {first}({numbers})", *(f"{out} = {each}({out})" for each in others[:-1])]
-    return defined(name, numbers, rng.choice(([f"return {nested}"], [*lines, f"return {others[-1]}({out})"])))
+    return defined(
+        name, numbers, rng.choice(([f"return {nested}"], [*lines, f"return {others[-1]}({out})"]))
+    )
 
 
 def as_test_rows(rows: list[Row]) -> str:
-    """Rows as MBPP's file: the test rows follow FIRST_TEST_ROW others, and every row has a task_id."""
+    """Rows as MBPP's file: the test rows follow FIRST_TEST_ROW others, and every row has a
+    task_id."""
     rows = [rows[number % len(rows)] for number in range(-FIRST_TEST_ROW, len(rows))]
     return json_lines([{"task_id": number, **row} for number, row in enumerate(rows, 1)])
 
@@ -179,20 +197,33 @@ SUITE = Suite(
     name="mbpp",
     title="MBPP",
     configuration="mbpp_gen",
-    of_base="judges a response of a base model that goes on with another task by that task's program",
+    of_base=(
+        "judges a response of a base model that goes on with another task by that task's program"
+    ),
     file="mbpp/mbpp.jsonl",
     lengths={"gen_length": 256, "block_length": 256, "options": {"confidence_eos_eot_inf": True}},
     generator=GENERATOR,
     executes=True,
 )
-LONG_ONES = replace(GENERATOR, draw=draw_long, file="code-long/mbpp.jsonl", length=160, block_length=32)
-LONG = Suite("code-long", "Code-long", {"gen_length": 256, "block_length": 256}, generator=LONG_ONES, executes=True)
+LONG_ONES = replace(
+    GENERATOR, draw=draw_long, file="code-long/mbpp.jsonl", length=160, block_length=32
+)
+LONG = Suite(
+    "code-long",
+    "Code-long",
+    {"gen_length": 256, "block_length": 256},
+    generator=LONG_ONES,
+    executes=True,
+)
 HARD = Suite(
     "code-hard",
     "Code-hard",
     LONG.lengths,
     generator=replace(
-        LONG_ONES, draw=partial(draw_long, suite="code-hard", parts=MORE), file="code-hard/mbpp.jsonl", length=256
+        LONG_ONES,
+        draw=partial(draw_long, suite="code-hard", parts=MORE),
+        file="code-hard/mbpp.jsonl",
+        length=256,
     ),
     executes=True,
 )

@@ -1,4 +1,5 @@
-"""What is known of a checkpoint before it is loaded: published settings and numbers, its family, its blocks.
+"""What is known of a checkpoint before it is loaded: published settings and numbers, its family,
+its blocks.
 
 They are for real problems. An entry of published.toml whose decoder is not in METHODS does nothing.
 """
@@ -15,17 +16,20 @@ import msgspec
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
-PAPER_TABLES = Path(__file__).with_name("paper_tables.json")  # the FeF-DLLM paper's numbers, as it prints them
+PAPER_TABLES = Path(__file__).with_name(
+    "paper_tables.json"
+)  # the FeF-DLLM paper's numbers, as it prints them
 LENGTHS = ("gen_length", "block_length")
 SAME = {"math500": "math"}  # suites that have the settings of another
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings, and perhaps accuracies in percent, of one source: a repository with commit and files, or a paper.
+    """Settings, and perhaps accuracies in percent, of one source: a repository with commit and
+    files, or a paper.
 
-    They are of every decoder on models whose lower-case name has the pattern `models`, or of `decoder` on a family
-    (config.json's `model_type`). accuracy: of `decoder`, or else LLaDA's, on `model`, by suite; judge: whose prompt and
-    judge, if not OpenCompass's.
+    They are of every decoder on models whose lower-case name has the pattern `models`, or of
+    `decoder` on a family (config.json's `model_type`). accuracy: of `decoder`, or else LLaDA's, on
+    `model`, by suite; judge: whose prompt and judge, if not OpenCompass's.
     """
 
     source: str
@@ -50,7 +54,8 @@ PUBLISHED = msgspec.toml.decode(
 
 
 def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
-    """gen_length, block_length and options that a model, a folder or hub id, was published with; None if unknown.
+    """gen_length, block_length and options that a model, a folder or hub id, was published with;
+    None if unknown.
 
     The name decides: a config.json does not say which model of its family it belongs to.
     """
@@ -58,20 +63,29 @@ def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
         found = entry.settings(suite)
         if entry.models and re.search(entry.models, Path(model).name.lower()) and found is not None:
             options = {name: value for name, value in found.items() if name not in LENGTHS}
-            return {name: found[name] for name in LENGTHS} | ({"options": options} if options else {})
+            return {name: found[name] for name in LENGTHS} | (
+                {"options": options} if options else {}
+            )
     return None
 
 
 def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str, Any], str]:
-    """Lengths and options that a decoder was published with on a suite, and their source; ({}, "") where it was not."""
+    """Lengths and options that a decoder was published with on a suite, and their source; ({}, "")
+    where it was not."""
     for entry in PUBLISHED:
         found = entry.settings(suite)
-        if entry.family and (entry.decoder, entry.family) == (decoder, family) and found is not None:
+        if (
+            entry.family
+            and (entry.decoder, entry.family) == (decoder, family)
+            and found is not None
+        ):
             return found, entry.source
     return {}, ""
 
 
-def published_accuracy(model: str, decoder: str, suite: str, setting: dict[str, Any]) -> tuple[float, str] | None:
+def published_accuracy(
+    model: str, decoder: str, suite: str, setting: dict[str, Any]
+) -> tuple[float, str] | None:
     """What a decoder was published with on a suite, at these lengths and options.
 
     Args:
@@ -83,10 +97,14 @@ def published_accuracy(model: str, decoder: str, suite: str, setting: dict[str, 
     """
     name = Path(model).name.lower()
     measured = dict(setting)
-    if measured.get("steps", 0) == measured["gen_length"]:  # a token a step, as when no steps are given
+    if (
+        measured.get("steps", 0) == measured["gen_length"]
+    ):  # a token a step, as when no steps are given
         del measured["steps"]
     for entry in PUBLISHED:
-        same_method = (entry.decoder or "llada") == decoder and Path(entry.model).name.lower() == name
+        same_method = (entry.decoder or "llada") == decoder and Path(
+            entry.model
+        ).name.lower() == name
         if same_method and suite in entry.accuracy and entry.settings(suite) == measured:
             judge = f", with {entry.judge}" if entry.judge else ""
             return entry.accuracy[suite], f"published in {entry.source}{judge}"
@@ -94,7 +112,8 @@ def published_accuracy(model: str, decoder: str, suite: str, setting: dict[str, 
 
 
 def family_of(model: str) -> str:
-    """A checkpoint's `model_type` by its config, else LLaDA's by its name; "" where it is unknown."""
+    """A checkpoint's `model_type` by its config, else LLaDA's by its name; "" where it is
+    unknown."""
     config = config_of(model)
     if config is not None:
         return str(config.get("model_type", "llada"))
@@ -102,7 +121,8 @@ def family_of(model: str) -> str:
 
 
 def blocks_of(model: str) -> Blocks | None:
-    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where that is unknown."""
+    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where that
+    is unknown."""
     from model_wrappers.backbones import registry
 
     config = config_of(model)

@@ -1,4 +1,5 @@
-"""Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
+"""Questions of a user's file: a suite without code,
+`mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
 The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with
 the answer: `exact` up to case and whitespace, `number` by the last number, `math` by OpenCompass's
@@ -81,8 +82,8 @@ def questions_of(text: str) -> tuple[str, Questions]:
     judge = _judge_named(text, str(arguments.pop("judge", "")))
     if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
         raise UserError(
-            f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a name is letters, "
-            "digits, _, - and ."
+            f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a"
+            " name is letters, digits, _, - and ."
         )
     columns = {key: str(value) for key, value in arguments.items()}
     questions = Questions(_absolute(file), judge=judge, **columns)
@@ -125,8 +126,13 @@ def _note_unread(name: str, questions: Questions, rows: list[dict[str, Any]]) ->
 def _warn_of_answers(name: str, rows: list[dict[str, Any]], right: Judge) -> None:
     numbers = [number for number, row in enumerate(rows, 1) if not _accepts(right, row["answer"])]
     if numbers:
-        named = ", ".join(f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers[:SHOWN])
-        warning = f"warning: {name}: the judge calls {len(numbers)} of {len(rows)} answers wrong as responses ({named})"
+        named = ", ".join(
+            f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers[:SHOWN]
+        )
+        warning = (
+            f"warning: {name}: the judge calls {len(numbers)} of {len(rows)} answers wrong as"
+            f" responses ({named})"
+        )
         print(warning, file=sys.stderr)
 
 
@@ -203,11 +209,14 @@ def _column(row: dict[str, Any], names: tuple[str, ...], what: str) -> str:
     for name in names:
         if name in row:
             return name
-    raise ValueError(f"no column of {what}s among {', '.join(map(str, row))}; name it: NAME=FILE({what}=COLUMN)")
+    raise ValueError(
+        f"no column of {what}s among {', '.join(map(str, row))}; name it: NAME=FILE({what}=COLUMN)"
+    )
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be read."""
+    """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be
+    read."""
     kind = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
@@ -230,7 +239,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _parsed(path: Path, number: int, text: str) -> Any:
-    """JSON, in which 0.10 stays 0.10. Raises UserError for what is none, or no object or array of objects."""
+    """JSON, in which 0.10 stays 0.10. Raises UserError for what is none, or no object or array of
+    objects."""
     with explained(f"questions {path}: line {number}", ValueError, instead=FORMAT):
         value = json.loads(text, parse_int=str, parse_float=str)
         for row in value if isinstance(value, list) else [value]:
@@ -242,21 +252,24 @@ def _parsed(path: Path, number: int, text: str) -> Any:
 def _text(line: int, row: dict[str, Any], column: str) -> str:
     value = row.get(column)
     if value is None or value == "":
-        raise ValueError(f"line {line}: {column} is missing or empty; the columns are {', '.join(map(str, row))}")
+        raise ValueError(
+            f"line {line}: {column} is missing or empty; the columns are {', '.join(map(str, row))}"
+        )
     return text_of(value)
 
 
 def _prompt(line: int, row: dict[str, Any], column: str) -> str:
     if isinstance(row.get(column), dict | list):
         raise ValueError(
-            f"line {line}: {column} must be text, not {str(row[column])[:40]}; of a table of pandas' write "
-            'orient="records"'
+            f"line {line}: {column} must be text, not {str(row[column])[:40]}; of a table of"
+            ' pandas\' write orient="records"'
         )
     return _text(line, row, column)
 
 
 def judge_of(judge: str) -> Judge:
-    """A judge: whether a response is right, given the answer. Raises UserError for a function that cannot be used."""
+    """A judge: whether a response is right, given the answer. Raises UserError for a function that
+    cannot be used."""
     if judge == EXACT:
         return lambda response, answer: plain(response) == plain(answer)
     if judge == NUMBER:
@@ -269,10 +282,14 @@ def judge_of(judge: str) -> Judge:
     function = _function(file, name, file.stat().st_mtime_ns if file.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        with explained(f"judge {file.name}:{name} fails", BaseException):  # whatever the user's function raises
+        with explained(
+            f"judge {file.name}:{name} fails", BaseException
+        ):  # whatever the user's function raises
             verdict = function(response, answer)
         if isinstance(verdict, str | tuple | list | dict):
-            raise UserError(f"judge {file.name}:{name} must say whether a response is right, not {verdict!r}")
+            raise UserError(
+                f"judge {file.name}:{name} must say whether a response is right, not {verdict!r}"
+            )
         return bool(verdict)
 
     return judged
@@ -285,10 +302,13 @@ def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
 
 
 def same_number(response: str, answer: str) -> bool:
-    """Whether the last number of a response is the last of the answer, as OpenCompass reads GSM8K."""
+    """Whether the last number of a response is the last of the answer, as OpenCompass reads
+    GSM8K."""
     read = last_number(response)
     gold = last_number(answer)
-    return read is not None and gold is not None and math.isclose(read, gold, rel_tol=0, abs_tol=1e-6)
+    return (
+        read is not None and gold is not None and math.isclose(read, gold, rel_tol=0, abs_tol=1e-6)
+    )
 
 
 def last_number(text: str) -> float | None:

@@ -1,8 +1,8 @@
 """The suites by name, their generated problems by split, and exchanges to train on.
 
-A new suite is one file here and one entry in ALL; `opencompass:NAME`, any generation configuration of OpenCompass, and
-`NAME=FILE`, a file of questions, are suites too. Train, dev and test never overlap: a problem's split is a hash of what
-it asks, whatever its names and wordings.
+A new suite is one file here and one entry in ALL; `opencompass:NAME`, any generation configuration
+of OpenCompass, and `NAME=FILE`, a file of questions, are suites too. Train, dev and test never
+overlap: a problem's split is a hash of what it asks, whatever its names and wordings.
 """
 
 from __future__ import annotations
@@ -31,22 +31,29 @@ MOST_DRAWS = 10_000  # of problems of any split, for one of a split
 
 
 def draw(suite: Suite, split: str, rng: Random) -> Problem:
-    """One problem of a suite's split (`train`, `dev` or `test`), by rejection. Raises ValueError if none comes."""
+    """One problem of a suite's split (`train`, `dev` or `test`), by rejection. Raises ValueError if
+    none comes."""
     generator = suite.generated
     for _ in range(MOST_DRAWS):
         problem = generator.draw(rng)
         if split_of(problem) == split:
             return problem
-    raise ValueError(f"{suite.name} draws no {split} problem in {MOST_DRAWS}: it needs more different questions")
+    raise ValueError(
+        f"{suite.name} draws no {split} problem in {MOST_DRAWS}: it needs more different questions"
+    )
 
 
 def with_shots(suite: Suite) -> Suite:
-    """The suite NAME-4shot: the same generated problems, with the same SHOTS training problems solved before each."""
+    """The suite NAME-4shot: the same generated problems, with the same SHOTS training problems
+    solved before each."""
     generator = suite.generated
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
     for problem in (draw(suite, "train", rng) for _ in range(SHOTS)):
-        solved += [{"role": "HUMAN", "prompt": problem.question}, {"role": "BOT", "prompt": problem.response}]
+        solved += [
+            {"role": "HUMAN", "prompt": problem.question},
+            {"role": "BOT", "prompt": problem.response},
+        ]
     return Suite(
         name=f"{suite.name}-{SHOTS}shot",
         title=f"{suite.title}, {SHOTS}-shot",
@@ -63,7 +70,9 @@ ALL = (
     *(gsm8k.HARD, mbpp.HARD),
     *lists.PARALLEL,
 )
-SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
+SUITES: dict[str, Suite] = {
+    suite.name: suite for suite in ALL
+}  # and those of plugins and files, once they are named
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 # Of tables, beside a column for each suite, and their headings, which --columns takes too.
@@ -72,15 +81,28 @@ FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
 
 def suite_named(name: str) -> Suite:
-    """A suite of ALL, or one of OpenCompass's configurations. Raises UserError for an unknown one."""
+    """A suite of ALL, or one of OpenCompass's configurations. Raises UserError for an unknown
+    one."""
     if name.startswith(FOREIGN) and name != FOREIGN:
         configuration = name.removeprefix(FOREIGN)
-        of_base = next((each.of_base for each in ALL if configuration.startswith(f"{each.name}_gen")), "")
-        return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True, of_base=of_base)
+        of_base = next(
+            (each.of_base for each in ALL if configuration.startswith(f"{each.name}_gen")), ""
+        )
+        return Suite(
+            name,
+            configuration,
+            FOREIGN_LENGTHS,
+            configuration,
+            executes=True,
+            foreign=True,
+            of_base=of_base,
+        )
     if name not in SUITES:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
         forms = [f"{FOREIGN}NAME", "NAME=FILE.jsonl"]
-        raise UserError(wrong + meant(name, [*forms, *SUITES], {"a method, for --methods": METHODS}))
+        raise UserError(
+            wrong + meant(name, [*forms, *SUITES], {"a method, for --methods": METHODS})
+        )
     return SUITES[name]
 
 
@@ -97,7 +119,10 @@ def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
         suite = suite_named(name)
         columns = {*COLUMNS, *(each.title.casefold() for each in chosen.values())}
         if taken := columns & {name.casefold(), suite.title.casefold()}:
-            raise UserError(f"--suite {element}: tables have a column {taken.pop()} already; choose another name")
+            raise UserError(
+                f"--suite {element}: tables have a column {taken.pop()} already; choose another"
+                " name"
+            )
         chosen[name] = suite
     return chosen or {"": suite_named("")}
 
@@ -111,11 +136,14 @@ def add_questions(name: str, questions: Questions) -> None:
 
 
 TEST_PROBLEMS = 200
-GENERATED_DATA = re.compile(r"generated(-dev)?(?::([0-9]{1,9}))?")  # --data that stands for a split, and a seed
+GENERATED_DATA = re.compile(
+    r"generated(-dev)?(?::([0-9]{1,9}))?"
+)  # --data that stands for a split, and a seed
 
 
 def split_named(data: object) -> tuple[str, int] | None:
-    """The split and the seed that `--data generated[-dev][:SEED]` stands for; None for a folder of real files."""
+    """The split and the seed that `--data generated[-dev][:SEED]` stands for; None for a folder of
+    real files."""
     found = GENERATED_DATA.fullmatch(data) if isinstance(data, str) else None
     return found and ("dev" if found[1] else "test", int(found[2] or 0))
 
@@ -125,7 +153,9 @@ def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Prob
     return problems_of(suite_named(suite), split, count, seed)
 
 
-def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool = False) -> Iterator[Problem]:
+def problems_of(
+    suite: Suite, split: str, count: int, seed: int = 0, fewer: bool = False
+) -> Iterator[Problem]:
     """`count` problems with different questions, the same for the same arguments.
 
     fewer: end where the split does not seem to hold that many. Otherwise that raises ValueError.
@@ -138,7 +168,9 @@ def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool
         if draws > 20 * count + 1000:
             if fewer:
                 return
-            raise ValueError(f"{suite.name} has fewer than {count} different {split} problems; ask for fewer")
+            raise ValueError(
+                f"{suite.name} has fewer than {count} different {split} problems; ask for fewer"
+            )
         problem = draw(suite, split, rng)
         if problem.question not in seen:
             seen.add(problem.question)
@@ -146,7 +178,8 @@ def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool
 
 
 def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
-    """The problems of a generated run: TEST_PROBLEMS, or the limit if that is more, or all that the split has."""
+    """The problems of a generated run: TEST_PROBLEMS, or the limit if that is more, or all that the
+    split has."""
     named = split_named(data)
     assert named is not None, "a run on real files generates nothing"
     return list(problems_of(suite, named[0], max(TEST_PROBLEMS, limit or 0), named[1], fewer=True))
@@ -163,7 +196,8 @@ def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> Non
 
 
 def write_generated(folder: Path, data: str, limit: int | None, suites: Iterable[Suite]) -> None:
-    """Write the generated problems of a run on `data` as `write_problems` does; questions of a file are there."""
+    """Write the generated problems of a run on `data` as `write_problems` does; questions of a file
+    are there."""
     for suite in suites:
         if suite.questions is None:
             write_problems(folder, suite, drawn(suite, data, limit))
@@ -179,28 +213,46 @@ class Exchange(NamedTuple):
     response: str
 
 
-def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
-    """The lines of a file, or the first `count`: JSON objects of prompt and response, or of a suite's train file.
+def read_exchanges(
+    path: Path, option: str, suite: str | None = None, count: int | None = None
+) -> list[Exchange]:
+    """The lines of a file, or the first `count`: JSON objects of prompt and response, or of a
+    suite's train file.
 
-    suite: the only one whose format is taken (None: any). Raises UserError, with the command line's `option`, for a
-    file that is too short, and for a bad line, naming it.
+    suite: the only one whose format is taken (None: any). Raises UserError, with the command line's
+    `option`, for a file that is too short, and for a bad line, naming it.
     """
     with explained(f"{option} {path}: cannot be read", OSError, ValueError):
         lines = path.read_text(encoding="utf-8").splitlines()
     if len(lines) < (count or 1):
         raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
-    formats = [PLAIN, *(each.training for name, each in SUITES.items() if each.training and suite in (None, name))]
+    formats = [
+        PLAIN,
+        *(
+            each.training
+            for name, each in SUITES.items()
+            if each.training and suite in (None, name)
+        ),
+    ]
     exchanges = []
     for number, line in enumerate(lines[:count], 1):
         try:
             row: Any = json.loads(line)
         except ValueError:
             row = None
-        form = next((form for form in formats if _is_text(row, form.question) and _is_text(row, form.answer)), None)
+        form = next(
+            (
+                form
+                for form in formats
+                if _is_text(row, form.question) and _is_text(row, form.answer)
+            ),
+            None,
+        )
         if form is None:
             wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
             raise UserError(
-                f"{option} {path}, line {number}: an object with {wanted} is needed, both text that is not empty"
+                f"{option} {path}, line {number}: an object with {wanted} is needed, both text that"
+                " is not empty"
             )
         prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
         exchanges.append(Exchange(prompt, form.clean(row[form.answer])))
@@ -220,11 +272,14 @@ class Example(NamedTuple):
 
 def generated_exchanges(suite: str, count: int, split: str = "train") -> list[Exchange]:
     """`count` of nano's generated problems. Raises ValueError if there are fewer."""
-    return [Exchange(problem.question, problem.response) for problem in problems(suite, split, count)]
+    return [
+        Exchange(problem.question, problem.response) for problem in problems(suite, split, count)
+    ]
 
 
 def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
-    """The exchanges as ids, every response cut or padded with EOS to `length`. Raises UserError for one too long."""
+    """The exchanges as ids, every response cut or padded with EOS to `length`. Raises UserError for
+    one too long."""
     from model_wrappers.chat import encode_question  # torch: not for --help
 
     tokenizer = backbone.text_tokenizer()
@@ -235,8 +290,8 @@ def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[E
         text = list(tokenizer(exchange.response, add_special_tokens=False).input_ids)
         if len(prompt) + length > backbone.max_length:
             raise UserError(
-                f"training response {number}: prompt of {len(prompt)} tokens and response of {length} exceed the limit "
-                f"of {backbone.name}, {backbone.max_length} tokens"
+                f"training response {number}: prompt of {len(prompt)} tokens and response of"
+                f" {length} exceed the limit of {backbone.name}, {backbone.max_length} tokens"
             )
         examples.append(Example(prompt, (text + end + [backbone.eos_id] * length)[:length]))
     return examples

@@ -1,4 +1,5 @@
-"""What a suite and a generated problem are. Types of OpenCompass are import paths: it is imported late."""
+"""What a suite and a generated problem are. Types of OpenCompass are import paths: it is imported
+late."""
 
 import hashlib
 import importlib
@@ -18,7 +19,8 @@ from harness.suites.questions import CHOICE, TESTS, Questions
 from model_wrappers.options import meant
 
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
-# OpenCompass's evaluators whose function that executes a program is replaced (harness/sandbox/evaluators.py).
+# OpenCompass's evaluators whose function that executes a program is replaced
+# (harness/sandbox/evaluators.py).
 CONFINED = ("HumanEvalEvaluator", "MBPPEvaluator")
 # Calls in the source of an evaluator that run a response.
 RUNS_CODE = re.compile(
@@ -34,7 +36,8 @@ BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{
 
 @dataclass(frozen=True)
 class Problem:
-    """A generated problem: the user's turn, one of its correct responses, and its row in its suite's file format.
+    """A generated problem: the user's turn, one of its correct responses, and its row in its
+    suite's file format.
 
     key: what is asked, without names and wordings; the split is a hash of it.
     """
@@ -60,10 +63,11 @@ def json_lines(rows: list[Row]) -> str:
 class Generator:
     """Generated problems of a suite, as a dataset in the format of a real file.
 
-    draw: one problem with one correct response of varying wording: with one alone every decoder scores the same. file:
-    below `data/`, of `content`; train_file: a second one that the loader wants. dataset: OpenCompass's class, of the
-    file or (by_folder) its folder; load, columns, output, reader, rounds, evaluation: of its configuration. length:
-    tokens of a response, in blocks of block_length (None: one). problems_of: the suite whose problems these are.
+    draw: one problem with one correct response of varying wording: with one alone every decoder
+    scores the same. file: below `data/`, of `content`; train_file: a second one that the loader
+    wants. dataset: OpenCompass's class, of the file or (by_folder) its folder; load, columns,
+    output, reader, rounds, evaluation: of its configuration. length: tokens of a response, in
+    blocks of block_length (None: one). problems_of: the suite whose problems these are.
     """
 
     draw: Callable[[Random], Problem]
@@ -90,7 +94,8 @@ class Generator:
 
 @dataclass(frozen=True)
 class Training:
-    """The format of a suite's train file: its columns, the prompt of a question, and what an answer becomes."""
+    """The format of a suite's train file: its columns, the prompt of a question, and what an answer
+    becomes."""
 
     question: str
     answer: str
@@ -100,11 +105,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Suite:
-    """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs model-written code.
+    """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs
+    model-written code.
 
-    configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
-    its dataset. foreign: known by its configuration alone. questions: a user's file of problems. of_base: what its
-    evaluator does with some responses of base models.
+    configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated
+    alone), with `changes` to its dataset. foreign: known by its configuration alone. questions: a
+    user's file of problems. of_base: what its evaluator does with some responses of base models.
     """
 
     name: str
@@ -121,13 +127,18 @@ class Suite:
     of_base: str = ""
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
-        """Default lengths and options for a model; small: a small model, or generated problems, whatever the model."""
+        """Default lengths and options for a model; small: a small model, or generated problems,
+        whatever the model."""
         if not small:
             return settings_of_model(model, self.name) or self.lengths
         if self.generator is None:
             return {"gen_length": 64}
         length, block = self.generator.length, self.generator.block_length
-        return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
+        return (
+            {"gen_length": length}
+            if block is None
+            else {"gen_length": length, "block_length": block}
+        )
 
     @property
     def generated(self) -> Generator:
@@ -137,7 +148,8 @@ class Suite:
         return self.generator
 
     def files(self, generated: bool, data: Path) -> list[Path]:
-        """The files of its problems, generated or real ones below `data`. Raises UserError if real ones are missing."""
+        """The files of its problems, generated or real ones below `data`. Raises UserError if real
+        ones are missing."""
         if self.questions is not None:
             return [self.questions.file]
         if generated:
@@ -147,16 +159,23 @@ class Suite:
         found: list[Path] = []
         for dataset in self.datasets(False, data):
             path = Path(dataset["path"])
-            found += sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+            found += (
+                sorted(each for each in path.rglob("*") if each.is_file())
+                if path.is_dir()
+                else [path]
+            )
         return list(dict.fromkeys(found))
 
     def datasets(self, generated: bool, data: Path) -> list[dict[str, Any]]:
-        """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises UserError."""
+        """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises
+        UserError."""
         if self.questions is not None:
             asked = self.questions
             named = {"prompt": asked.prompt, "answer": asked.answer}
             rounds = human("{prompt}")
-            judged = judged_by(asked.judge, named, draw=None, file="", columns=("prompt",), rounds=rounds)
+            judged = judged_by(
+                asked.judge, named, draw=None, file="", columns=("prompt",), rounds=rounds
+            )
             return [self._dataset(judged, asked.file)]
         if generated:
             return [self._dataset(self.generated, self.files(True, data)[0].resolve())]
@@ -166,11 +185,16 @@ class Suite:
         for dataset in found:
             inferencer = dataset["infer_cfg"]["inferencer"]["type"]
             if not inferencer.rsplit(".", 1)[-1].endswith("GenInferencer"):
-                raise UserError(f"configuration {self.configuration} does not generate text, it uses {inferencer}")
+                raise UserError(
+                    f"configuration {self.configuration} does not generate text, it uses"
+                    f" {inferencer}"
+                )
             if self.file is not None:
                 self._present(data, f"data/{self.file}")
             path = str(dataset.get("path", ""))
-            path = DATASETS_MAPPING.get(path, {}).get("local") or path  # where OpenCompass looks for it, below data/
+            path = (
+                DATASETS_MAPPING.get(path, {}).get("local") or path
+            )  # where OpenCompass looks for it, below data/
             dataset["path"] = str(self._present(data, path).resolve())
         return found
 
@@ -189,15 +213,22 @@ class Suite:
         return f"{self.configuration} {self.of_base}" if prompt == "plain" and self.of_base else ""
 
     def runs_code(self) -> bool:
-        """Whether the source of an evaluator or postprocessor of the configuration has calls that run a response.
+        """Whether the source of an evaluator or postprocessor of the configuration has calls that
+        run a response.
 
         CONFINED ones are left out.
         """
-        return any(RUNS_CODE.search(source) for dataset in self._shipped() for source in _judging_source(dataset))
+        return any(
+            RUNS_CODE.search(source)
+            for dataset in self._shipped()
+            for source in _judging_source(dataset)
+        )
 
     def _shipped(self) -> list[dict[str, Any]]:
         if self.configuration is None:
-            raise UserError(f"suite {self.name} has generated problems alone; leave out --data, or the suite")
+            raise UserError(
+                f"suite {self.name} has generated problems alone; leave out --data, or the suite"
+            )
         return [dataset | self.changes for dataset in shipped(self.configuration)]
 
     def _present(self, data: Path, name: str) -> Path:
@@ -205,20 +236,27 @@ class Suite:
         if not path.exists():
             wanted = f"OpenCompass's configuration {self.configuration} wants it there"
             raise UserError(
-                f"data file for {self.name} is missing: {path}; {wanted}, and --data names the folder above data/"
+                f"data file for {self.name} is missing: {path}; {wanted}, and --data names the"
+                " folder above data/"
             )
         return path
 
     def _dataset(self, generator: Generator, path: Path) -> dict[str, Any]:
-        """OpenCompass's configuration of a file of problems, its prompt without solved ones retrieved for it."""
+        """OpenCompass's configuration of a file of problems, its prompt without solved ones
+        retrieved for it."""
         template = "opencompass.openicl.icl_prompt_template.PromptTemplate"
         return {
             "abbr": self.name,
             "type": generator.dataset,
             "path": str(path.parent if generator.by_folder else path),
             **generator.load,
-            "reader_cfg": {"input_columns": list(generator.columns), "output_column": generator.output}
-            | generator.reader,
+            "reader_cfg": (
+                {
+                    "input_columns": list(generator.columns),
+                    "output_column": generator.output,
+                }
+                | generator.reader
+            ),
             "infer_cfg": {
                 "prompt_template": {"type": template, "template": {"round": generator.rounds}},
                 "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
@@ -249,7 +287,8 @@ def judged_by(judge: str, named: dict[str, str], **how: Any) -> Generator:
 
 
 def shipped(configuration: str) -> list[dict[str, Any]]:
-    """The datasets of an OpenCompass configuration as plain values. Raises UserError for one that it does not have."""
+    """The datasets of an OpenCompass configuration as plain values. Raises UserError for one that
+    it does not have."""
     import opencompass
     from mmengine.config import Config
 
@@ -258,10 +297,14 @@ def shipped(configuration: str) -> list[dict[str, Any]]:
     found = []
     if configuration in files:
         config = Config.fromfile(str(files[configuration]), format_python_code=False)
-        found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
+        found = [
+            each for name, value in config.items() if name.endswith("_datasets") for each in value
+        ]
     if not found:
         wrong = f"configuration {configuration}{' with datasets' if configuration in files else ''}"
-        raise UserError(f"OpenCompass has no {wrong}{meant(configuration, sorted({*files} - {configuration}))}")
+        raise UserError(
+            f"OpenCompass has no {wrong}{meant(configuration, sorted({*files} - {configuration}))}"
+        )
     return [_plain(each) for each in found]
 
 
@@ -271,17 +314,28 @@ def evaluator_of(dataset: dict[str, Any]) -> str:
 
 
 def _judging_source(dataset: dict[str, Any]) -> Iterator[str]:
-    """The source of what judges: of functions, and of classes' modules with the datasets' modules that they import."""
+    """The source of what judges: of functions, and of classes' modules with the datasets' modules
+    that they import."""
     from opencompass.registry import TEXT_POSTPROCESSORS
 
-    evaluator, postprocessor = dataset["eval_cfg"]["evaluator"], dataset["eval_cfg"].get("pred_postprocessor", {})
+    evaluator, postprocessor = (
+        dataset["eval_cfg"]["evaluator"],
+        dataset["eval_cfg"].get("pred_postprocessor", {}),
+    )
     for part in (postprocessor, *([] if evaluator_of(dataset) in CONFINED else [evaluator])):
         module, _, name = str(part.get("type")).rpartition(".")
-        judge = getattr(importlib.import_module(module), name) if module else TEXT_POSTPROCESSORS.get(name)
+        judge = (
+            getattr(importlib.import_module(module), name)
+            if module
+            else TEXT_POSTPROCESSORS.get(name)
+        )
         if inspect.isfunction(judge):
             yield inspect.getsource(judge)
         elif inspect.isclass(judge):
-            used = [getattr(each, "__module__", None) or "" for each in vars(sys.modules[judge.__module__]).values()]
+            used = [
+                getattr(each, "__module__", None) or ""
+                for each in vars(sys.modules[judge.__module__]).values()
+            ]
             modules = [each.__module__ for each in judge.__mro__[:-1]]
             modules += [each for each in used if each.startswith("opencompass.datasets.")]
             yield from (inspect.getsource(sys.modules[each]) for each in dict.fromkeys(modules))
@@ -293,4 +347,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return f"{value.__module__}.{value.__qualname__}" if inspect.isclass(value) or callable(value) else value
+    return (
+        f"{value.__module__}.{value.__qualname__}"
+        if inspect.isclass(value) or callable(value)
+        else value
+    )

@@ -1,17 +1,18 @@
 """Train a masked diffusion model, or its autoregressive reference, with transformers' Trainer.
 
-    python -m harness.train --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
-    python -m harness.train --objective fef --preset nano-two-stream --out training/first
-    python -m harness.train --objective llada --preset nano-base --out training/nano --resume
-    python -m harness.train --objective ar --preset nano-ar --out training/ar
-    torchrun --nproc-per-node 8 -m harness.train --shard ...                                 several GPUs
+    python -m harness.train --objective fef --init FOLDER --data FILE --out training/fef     the
+    paper's recipe python -m harness.train --objective fef --preset nano-two-stream --out
+    training/first python -m harness.train --objective llada --preset nano-base --out training/nano
+    --resume python -m harness.train --objective ar --preset nano-ar --out training/ar torchrun
+    --nproc-per-node 8 -m harness.train --shard ...                                 several GPUs
 
-Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
-`ar` next-token prediction. `--mask two-stream` trains `fef` for two-stream verification. The preset
-(model_wrappers/nano/recipes.toml) gives every value; options override it. `--data` is JSON lines of {"prompt",
-"response"}, or GSM8K's train file; without it nano's generated problems. `--out` receives checkpoints, `train.json`
-(the recipe), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. `--resume` goes on from the
-last checkpoint and sees the same examples as an uninterrupted training; so does `--global-batch` on any number of GPUs.
+Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token
+prediction (Eq. 2), `ar` next-token prediction. `--mask two-stream` trains `fef` for two-stream
+verification. The preset (model_wrappers/nano/recipes.toml) gives every value; options override it.
+`--data` is JSON lines of {"prompt", "response"}, or GSM8K's train file; without it nano's generated
+problems. `--out` receives checkpoints, `train.json` (the recipe), `loss.csv`, `loss.png` and, at
+the end, the model in bf16 and its tokenizer. `--resume` goes on from the last checkpoint and sees
+the same examples as an uninterrupted training; so does `--global-batch` on any number of GPUs.
 """
 
 import sys
@@ -37,19 +38,26 @@ class TrainOptions:
 
 
 def options_of(line: list[str] | None) -> tuple[TrainOptions, Recipe]:
-    """The options of a command line, and its recipe. Raises UserError for values that cannot be used."""
+    """The options of a command line, and its recipe. Raises UserError for values that cannot be
+    used."""
     described = {
         name: each.description
         for name, kind in get_type_hints(Recipe, include_extras=True).items()
         for each in getattr(kind, "__metadata__", ())
         if each.description
     }
-    recipe_fields = [(name, str | None, option(says, metavar="X")) for name, says in described.items()]
+    recipe_fields = [
+        (name, str | None, option(says, metavar="X")) for name, says in described.items()
+    ]
     kind: type[TrainOptions] = make_dataclass(
         "TrainLine", recipe_fields, bases=(TrainOptions,), frozen=True, kw_only=True
     )
     options = parsed(kind, line, __doc__)
-    given = {name: value for name, value in asdict(options).items() if name in described and value is not None}
+    given = {
+        name: value
+        for name, value in asdict(options).items()
+        if name in described and value is not None
+    }
     return options, recipe(options.objective, options.preset, given)
 
 

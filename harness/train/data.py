@@ -1,7 +1,9 @@
-"""Nano's tokenizer; training examples, encoded with the chat template, padded with EOS as in LLaDA, and corrupted.
+"""Nano's tokenizer; training examples, encoded with the chat template, padded with EOS as in LLaDA,
+and corrupted.
 
-An example, of nano's generators or a file, is a function of (seed, index) alone, so that a resumed training sees what
-an uninterrupted one would. In nano's vocabulary a number is a sequence of digits, and each word of `lists` one token.
+An example, of nano's generators or a file, is a function of (seed, index) alone, so that a resumed
+training sees what an uninterrupted one would. In nano's vocabulary a number is a sequence of
+digits, and each word of `lists` one token.
 """
 
 from __future__ import annotations
@@ -22,25 +24,26 @@ from harness.suites.spec import Rounds
 from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
 from model_wrappers.chat import encode_messages
 
-# What nano was trained on, in this order: frozen, so that a new suite changes neither its tokenizer nor its data.
+# What nano was trained on, in this order: frozen, so that a new suite changes neither its tokenizer
+# nor its data.
 NANO_SUITES = ("gsm8k", "math", "humaneval", "mbpp", "lists")
 BOS, EOS, EOT, MASK = "<|startoftext|>", "<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"
 HEADER = ("<|start_header_id|>", "<|end_header_id|>")
 
 # LLaDA's: BOS before the first turn, each turn with its role as a header, closed by EoT.
 CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ (bos_token if loop.first else '') + '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
-    " + message['content'] | trim + '<|eot_id|>' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+    "{% for message in messages %}{{ (bos_token if loop.first else '') + '<|start_header_id|>' +"
+    " message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}{%"
+    " endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n'"
+    " }}{% endif %}"
 )
 # Words and single digits with the space before them; punctuation runs; whitespace.
 SPLIT = r" ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]+|\s+(?! )|\s+"
 LENGTHS = (32, 48, 64, 96)  # response lengths of nano's suites
 LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and with longer ones
 ROLES = {"HUMAN": "user", "BOT": "assistant"}
-GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
+# t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
+GOLDEN = 0.6180339887498949
 
 
 class EncodedExample(TypedDict):
@@ -54,7 +57,9 @@ class EncodedExample(TypedDict):
 Collator = Callable[[list[EncodedExample]], dict[str, torch.Tensor]]
 
 
-def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    vocab_size: int = 1024, examples_per_suite: int = 4000, seed: int = 0
+) -> PreTrainedTokenizerFast:
     """Train the tokenizer; the same arguments give the same one."""
     rng = Random(f"tokenizer {seed}")
     texts: list[str] = []
@@ -90,9 +95,12 @@ def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed
 
 
 class Examples(Dataset[EncodedExample]):
-    """Encoded examples by index; `end` is the token that closes a response, where the vocabulary has it."""
+    """Encoded examples by index; `end` is the token that closes a response, where the vocabulary
+    has it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT
+    ) -> None:
         self.tokenizer, self.count, self.seed = tokenizer, count, seed
         eot_id = tokenizer.get_vocab().get(end)
         self._end = [] if eot_id is None else [eot_id]
@@ -100,13 +108,17 @@ class Examples(Dataset[EncodedExample]):
     def __len__(self) -> int:
         return self.count
 
-    def encode(self, prompt: str, response: str, index: int, before: Rounds | None = None) -> EncodedExample:
+    def encode(
+        self, prompt: str, response: str, index: int, before: Rounds | None = None
+    ) -> EncodedExample:
         """A prompt, a user turn after the turns `before` it, and its response as ids, closed."""
         turns = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in before or []]
         text = list(self.tokenizer(response, add_special_tokens=False).input_ids)
         return {
             "index": index,
-            "prompt": encode_messages(self.tokenizer, [*turns, {"role": "user", "content": prompt}]),
+            "prompt": encode_messages(
+                self.tokenizer, [*turns, {"role": "user", "content": prompt}]
+            ),
             "response": [*text, *self._end],
         }
 
@@ -114,9 +126,9 @@ class Examples(Dataset[EncodedExample]):
 class NanoExamples(Examples):
     """`count` generated training examples, of them `distinct` different ones (None: all).
 
-    Blocks of `block` consecutive ones share a suite, each `repeats` times in a row. mix: blocks of each suite in a
-    round, in random order (None: one of each of NANO_SUITES). shots: whether solved problems come before, in suites
-    that have them.
+    Blocks of `block` consecutive ones share a suite, each `repeats` times in a row. mix: blocks of
+    each suite in a round, in random order (None: one of each of NANO_SUITES). shots: whether solved
+    problems come before, in suites that have them.
     """
 
     def __init__(
@@ -149,9 +161,12 @@ class NanoExamples(Examples):
 
 
 class FileExamples(Examples):
-    """The examples of a file, in a new random order every epoch. Raises UserError for a file or line with faults."""
+    """The examples of a file, in a new random order every epoch. Raises UserError for a file or
+    line with faults."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT
+    ) -> None:
         self._exchanges = read_exchanges(path, "--data")
         super().__init__(tokenizer, len(self._exchanges), seed, end)
         self._order: tuple[int, list[int]] = (-1, [])
@@ -159,7 +174,10 @@ class FileExamples(Examples):
             example = self.encode(prompt, response, index=number)
             tokens = len(example["prompt"]) + len(example["response"])
             if tokens > limit:
-                raise UserError(f"--data {path}, line {number}: {tokens} tokens exceed the model's limit of {limit}")
+                raise UserError(
+                    f"--data {path}, line {number}: {tokens} tokens exceed the model's limit of"
+                    f" {limit}"
+                )
 
     def repeated(self, count: int) -> FileExamples:
         """The same examples, repeated until there are `count`."""
@@ -170,7 +188,10 @@ class FileExamples(Examples):
         epoch, position = divmod(index, len(self._exchanges))
         if self._order[0] != epoch:
             everything = range(len(self._exchanges))
-            self._order = (epoch, Random(f"order {self.seed} {epoch}").sample(everything, k=len(everything)))
+            self._order = (
+                epoch,
+                Random(f"order {self.seed} {epoch}").sample(everything, k=len(everything)),
+            )
         prompt, response = self._exchanges[self._order[1][position]]
         return self.encode(prompt, response, index)
 
@@ -178,25 +199,37 @@ class FileExamples(Examples):
 class CorruptedBatches:
     """Collator: pads with EOS, draws diffusion times, and corrupts the responses.
 
-    lengths: response lengths that some batches are padded to; the others to their longest. blocks: share of the batches
-    that are corrupted as decoding in blocks meets them.
+    lengths: response lengths that some batches are padded to; the others to their longest. blocks:
+    share of the batches that are corrupted as decoding in blocks meets them.
     """
 
     def __init__(
-        self, eos_id: int, mask_id: int, seed: int, lengths: Sequence[int] = LENGTHS, blocks: float = 0.0
+        self,
+        eos_id: int,
+        mask_id: int,
+        seed: int,
+        lengths: Sequence[int] = LENGTHS,
+        blocks: float = 0.0,
     ) -> None:
         self.eos_id, self.mask_id, self.seed, self.lengths = eos_id, mask_id, seed, lengths
         self.blocks = blocks
 
-    def __call__(self, examples: list[EncodedExample], all_masked: float = 0.0) -> dict[str, torch.Tensor]:
+    def __call__(
+        self, examples: list[EncodedExample], all_masked: float = 0.0
+    ) -> dict[str, torch.Tensor]:
         """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
 
-        all_masked: share of the examples, below 1, at diffusion time 1; the times of the others cover [0, 1] evenly.
+        all_masked: share of the examples, below 1, at diffusion time 1; the times of the others
+        cover [0, 1] evenly.
         """
         first = examples[0]["index"]
-        # Most batches are as short as they can be, with one EOS at least; the others have one of the lengths.
+        # Most batches are as short as they can be, with one EOS at least; the others have one of
+        # the lengths.
         needed = max(len(e["response"]) for e in examples)
-        rng, longer = Random(f"length {self.seed} {first}"), [n for n in self.lengths if n >= needed]
+        rng, longer = (
+            Random(f"length {self.seed} {first}"),
+            [n for n in self.lengths if n >= needed],
+        )
         length = needed if longer and rng.random() < 0.7 else min(longer, default=needed + 1)
         length = rng.choice(longer) if longer and rng.random() < 0.1 else length
         total = max(len(e["prompt"]) for e in examples) + length
@@ -209,15 +242,25 @@ class CorruptedBatches:
         even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
         time_B = (even_B / (1 - all_masked)).clamp_max(1)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + first)
-        if (first // len(examples) + 1) * self.blocks % 1 < self.blocks:  # evenly: at 0.5 every second batch
-            corrupted_BL, share_B = corrupt_in_blocks(clean_BL, response_BL, time_B, self.mask_id, generator)
+        if (
+            first // len(examples) + 1
+        ) * self.blocks % 1 < self.blocks:  # evenly: at 0.5 every second batch
+            corrupted_BL, share_B = corrupt_in_blocks(
+                clean_BL, response_BL, time_B, self.mask_id, generator
+            )
         else:
             corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
-        return {"clean": clean_BL, "corrupted": corrupted_BL, "response": response_BL, "share": share_B}
+        return {
+            "clean": clean_BL,
+            "corrupted": corrupted_BL,
+            "response": response_BL,
+            "share": share_B,
+        }
 
 
 class NextTokenBatches:
-    """Collator: clean sequences, and which of their tokens an autoregressive model learns to predict."""
+    """Collator: clean sequences, and which of their tokens an autoregressive model learns to
+    predict."""
 
     def __init__(self, batches: CorruptedBatches) -> None:
         self._batches = batches
@@ -230,14 +273,18 @@ class NextTokenBatches:
 
 
 class PositionBatches:
-    """Collator: position-conditioned rows (Algorithm 1) of `positions` corrupted ones per example (None: all)."""
+    """Collator: position-conditioned rows (Algorithm 1) of `positions` corrupted ones per example
+    (None: all)."""
 
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
         self._batches, self._positions = batches, positions
 
     def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
-        """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the responses' lengths."""
+        """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the
+        responses' lengths."""
         batch = self._batches(examples)
-        generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
+        generator = torch.Generator().manual_seed(
+            self._batches.seed * 1_000_003 + examples[0]["index"] + 1
+        )
         rows = position_rows(batch["clean"], batch["corrupted"], self._positions, generator)
         return rows._asdict() | {"tokens": batch["response"].sum()}

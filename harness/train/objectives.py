@@ -1,4 +1,5 @@
-"""Training objectives as pure functions of a batch. Shapes: B batch, L length, V vocabulary, C slots of two streams."""
+"""Training objectives as pure functions of a batch. Shapes: B batch, L length, V vocabulary, C
+slots of two streams."""
 
 from typing import NamedTuple
 
@@ -7,12 +8,18 @@ from torch.nn import functional as F
 
 
 def corrupt(
-    clean_BL: torch.Tensor, response_BL: torch.Tensor, time_B: torch.Tensor, mask_id: int, generator: torch.Generator
+    clean_BL: torch.Tensor,
+    response_BL: torch.Tensor,
+    time_B: torch.Tensor,
+    mask_id: int,
+    generator: torch.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R response tokens.
+    """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R
+    response tokens.
 
-    As masking each token with probability t, at a lower variance (LLaDA, arXiv 2502.09992, Eq. 6). response_BL: where
-    the response is. Returns the corrupted ids (B, L) and the share of the response that is masked (B,).
+    As masking each token with probability t, at a lower variance (LLaDA, arXiv 2502.09992, Eq. 6).
+    response_BL: where the response is. Returns the corrupted ids (B, L) and the share of the
+    response that is masked (B,).
     """
     length_B = response_BL.sum(1)
     count_B = (time_B * length_B).ceil().long().clamp_min(1)
@@ -25,11 +32,17 @@ BLOCK_LENGTHS = (8, 16, 32, 64)  # and the whole response
 
 
 def corrupt_in_blocks(
-    clean_BL: torch.Tensor, response_BL: torch.Tensor, time_B: torch.Tensor, mask_id: int, generator: torch.Generator
+    clean_BL: torch.Tensor,
+    response_BL: torch.Tensor,
+    time_B: torch.Tensor,
+    mask_id: int,
+    generator: torch.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before, masks after.
+    """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before,
+    masks after.
 
-    A random block of a row's response, of a random length, is corrupted at time t. In and out as of `corrupt`.
+    A random block of a row's response, of a random length, is corrupted at time t. In and out as of
+    `corrupt`.
     """
     rows = len(clean_BL)
     length_B = response_BL.sum(1)
@@ -55,8 +68,8 @@ def llada_loss(
 ) -> torch.Tensor:
     """Clean-token prediction (the paper's Eq. 2), averaged over the response tokens of the batch.
 
-    share_B: the masked share t of each row. weight: "1/t" as in LLaDA's training (a bound on the log-likelihood), or
-    "none", the plain sum of Eq. 2.
+    share_B: the masked share t of each row. weight: "1/t" as in LLaDA's training (a bound on the
+    log-likelihood), or "none", the plain sum of Eq. 2.
     """
     masked_BL = corrupted_BL != clean_BL
     loss_N = F.cross_entropy(logits_BLV[masked_BL].float(), clean_BL[masked_BL], reduction="none")
@@ -65,17 +78,21 @@ def llada_loss(
     return loss_N.sum() / response_BL.sum()
 
 
-def next_token_loss(logits_BLV: torch.Tensor, clean_BL: torch.Tensor, predicted_BL: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the next token, the mean over those that are predicted: logits at i are of token i + 1."""
+def next_token_loss(
+    logits_BLV: torch.Tensor, clean_BL: torch.Tensor, predicted_BL: torch.Tensor
+) -> torch.Tensor:
+    """Cross-entropy of the next token, the mean over those that are predicted: logits at i are of
+    token i + 1."""
     wanted_N = predicted_BL[:, 1:]
     return F.cross_entropy(logits_BLV[:, :-1][wanted_N].float(), clean_BL[:, 1:][wanted_N])
 
 
 class PositionRows(NamedTuple):
-    """Position-conditioned inputs: R rows, each with the one position whose clean token it predicts.
+    """Position-conditioned inputs: R rows, each with the one position whose clean token it
+    predicts.
 
-    inputs: ids (R, L). position, target, weight: (R,); the weighted sum over the rows is that over all corrupted
-    positions, exactly or in expectation.
+    inputs: ids (R, L). position, target, weight: (R,); the weighted sum over the rows is that over
+    all corrupted positions, exactly or in expectation.
     """
 
     inputs: torch.Tensor
@@ -85,11 +102,16 @@ class PositionRows(NamedTuple):
 
 
 def position_rows(
-    clean_BL: torch.Tensor, corrupted_BL: torch.Tensor, count: int | None, generator: torch.Generator
+    clean_BL: torch.Tensor,
+    corrupted_BL: torch.Tensor,
+    count: int | None,
+    generator: torch.Generator,
 ) -> PositionRows:
-    """The paper's Algorithm 1: for each corrupted position j, the clean prefix before j and the corrupted rest.
+    """The paper's Algorithm 1: for each corrupted position j, the clean prefix before j and the
+    corrupted rest.
 
-    count: positions per example, drawn at random and weighted by L_t / count (unbiased); None for all of them.
+    count: positions per example, drawn at random and weighted by L_t / count (unbiased); None for
+    all of them.
     """
     examples, positions, weights = [], [], []
     for b, corrupted_L in enumerate(corrupted_BL != clean_BL):
@@ -106,25 +128,39 @@ def position_rows(
     return PositionRows(inputs_RL, position_R, clean_BL[example_R, position_R], torch.cat(weights))
 
 
-def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Tensor, tokens: int) -> torch.Tensor:
-    """Position-conditioned prediction (the paper's Eq. 3, Algorithm 1), as a mean over the batch's response tokens."""
-    return (weight_R * F.cross_entropy(logits_RV.float(), target_R, reduction="none")).sum() / tokens
+def fef_loss(
+    logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Tensor, tokens: int
+) -> torch.Tensor:
+    """Position-conditioned prediction (the paper's Eq. 3, Algorithm 1), as a mean over the batch's
+    response tokens."""
+    return (
+        weight_R * F.cross_entropy(logits_RV.float(), target_R, reduction="none")
+    ).sum() / tokens
 
 
-def block_loss(logits_BRV: torch.Tensor, target_BR: torch.Tensor, weight_BR: torch.Tensor) -> torch.Tensor:
-    """Clean-token prediction in corrupted blocks, a mean over what is predicted, weighted by weight_BR."""
+def block_loss(
+    logits_BRV: torch.Tensor, target_BR: torch.Tensor, weight_BR: torch.Tensor
+) -> torch.Tensor:
+    """Clean-token prediction in corrupted blocks, a mean over what is predicted, weighted by
+    weight_BR."""
     used_N = weight_BR.nonzero(as_tuple=True)
     loss_N = F.cross_entropy(logits_BRV[used_N].float(), target_BR[used_N], reduction="none")
     return (weight_BR[used_N] * loss_N).sum() / weight_BR.sum()
 
 
 def two_stream_loss(
-    draft_BCV: torch.Tensor, target_BCV: torch.Tensor, clean_BC: torch.Tensor, used_BC: torch.Tensor, tokens: int
+    draft_BCV: torch.Tensor,
+    target_BCV: torch.Tensor,
+    clean_BC: torch.Tensor,
+    used_BC: torch.Tensor,
+    tokens: int,
 ) -> torch.Tensor:
-    """Cross-entropy under the two-stream mask: of the target (queries) plus that of the draft (context).
+    """Cross-entropy under the two-stream mask: of the target (queries) plus that of the draft
+    (context).
 
-    clean_BC: the segment's clean tokens, used_BC: False in slots without a position. tokens: the sum of the responses'
-    lengths. Like fef_loss both are sums over positions per response token; a later anchor leaves out those before it.
+    clean_BC: the segment's clean tokens, used_BC: False in slots without a position. tokens: the
+    sum of the responses' lengths. Like fef_loss both are sums over positions per response token; a
+    later anchor leaves out those before it.
     """
     used_N = used_BC.nonzero(as_tuple=True)
     draft = F.cross_entropy(draft_BCV[used_N].float(), clean_BC[used_N], reduction="sum")

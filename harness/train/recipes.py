@@ -1,4 +1,5 @@
-"""Recipes of trainings: every value is a field, presets are in recipes.toml among nano's weights, options override."""
+"""Recipes of trainings: every value is a field, presets are in recipes.toml among nano's weights,
+options override."""
 
 from __future__ import annotations
 
@@ -36,26 +37,42 @@ class Size(Struct, frozen=True, kw_only=True):
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training. A field with a description is an option of the command, of the same name.
 
-    size: of a new model, without `init`. repeats, shots: as of `NanoExamples`. blocks: of objective llada, the share of
-    batches corrupted as decoding in blocks meets them. min_lr_ratio: the last learning rate over `lr`.
+    size: of a new model, without `init`. repeats, shots: as of `NanoExamples`. blocks: of objective
+    llada, the share of batches corrupted as decoding in blocks meets them. min_lr_ratio: the last
+    learning rate over `lr`.
     """
 
-    init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = None
+    init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = (
+        None
+    )
     size: Size | None = None
     data: Annotated[
         str | None,
-        Meta(description="JSON lines of prompt and response, or GSM8K's train file (default: nano's problems)"),
+        Meta(
+            description=(
+                "JSON lines of prompt and response, or GSM8K's train file (default: nano's"
+                " problems)"
+            )
+        ),
     ] = None
     mask: Annotated[
         Literal["full", "two-stream", "linear"],
         Meta(
-            description="of objective fef: a row per position (full, the default), or all from a random anchor on in "
-            "one (two-stream), or, in blocks, all as linear speculation verifies them (linear)"
+            description=(
+                "of objective fef: a row per position (full, the default), or all from a random"
+                " anchor on in one (two-stream), or, in blocks, all as linear speculation verifies"
+                " them (linear)"
+            )
         ),
     ] = "full"
     positions: Annotated[
         Literal["all"] | Count[int],
-        Meta(description="corrupted positions trained per example: a number, or `all` (objective fef, mask full)"),
+        Meta(
+            description=(
+                "corrupted positions trained per example: a number, or `all` (objective fef, mask"
+                " full)"
+            )
+        ),
     ] = "all"
     rows_per_forward: Annotated[
         Count[int], Meta(description="most position-conditioned rows in one forward and backward")
@@ -65,19 +82,33 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0.0
     blocks: Share = 0.0
     block_length: Annotated[
-        Count[int] | None, Meta(description="train a model that attends in blocks of this many tokens")
+        Count[int] | None,
+        Meta(description="train a model that attends in blocks of this many tokens"),
     ] = None
     prefixes: Annotated[
-        Share, Meta(description="share of those blocks with a clean prefix and masks after it (objective fef)")
+        Share,
+        Meta(
+            description=(
+                "share of those blocks with a clean prefix and masks after it (objective fef)"
+            )
+        ),
     ] = 0.0
-    first_weight: Annotated[Rate, Meta(description="weight of the first mask in such a block")] = 1.0
+    first_weight: Annotated[Rate, Meta(description="weight of the first mask in such a block")] = (
+        1.0
+    )
     steps: Annotated[
-        Count[int] | None, Meta(description="optimizer steps (default: the preset's, or its epochs of --data)")
+        Count[int] | None,
+        Meta(description="optimizer steps (default: the preset's, or its epochs of --data)"),
     ] = None
     epochs: Annotated[Rate, Meta(description="times that --data is gone through")] = 1.0
     examples: Annotated[
         Count[int] | None,
-        Meta(description="how many generated examples there are, repeated where the steps take more (default: all)"),
+        Meta(
+            description=(
+                "how many generated examples there are, repeated where the steps take more"
+                " (default: all)"
+            )
+        ),
     ] = None
     repeats: int = 1
     shots: bool = True
@@ -85,11 +116,18 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accumulation: Annotated[Count[int], Meta(description="forwards per process in a step")] = 1
     global_batch: Annotated[
         Count[int] | None,
-        Meta(description="examples of a step over all processes, whatever their number; sets the accumulation"),
+        Meta(
+            description=(
+                "examples of a step over all processes, whatever their number; sets the"
+                " accumulation"
+            )
+        ),
     ] = None
     lr: Annotated[Rate, Meta(description="learning rate")]
     warmup: Annotated[int, Meta(ge=0, description="steps in which lr grows")]
-    decay_fraction: Annotated[Share, Meta(description="share of the steps, at their end, in which lr decays")]
+    decay_fraction: Annotated[
+        Share, Meta(description="share of the steps, at their end, in which lr decays")
+    ]
     min_lr_ratio: float
     weight_decay: float = 0.1
     adam_beta2: float = 0.999
@@ -99,7 +137,9 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dict[str, Annotated[int, Meta(ge=0)]] | None,
         Meta(description="JSON object: blocks of generated examples per suite in a round"),
     ] = None
-    trainer: Annotated[dict[str, Any], Meta(description="JSON object: further TrainingArguments")] = {}
+    trainer: Annotated[
+        dict[str, Any], Meta(description="JSON object: further TrainingArguments")
+    ] = {}
 
 
 FILE = Path(model_wrappers.__file__).with_name("nano") / "recipes.toml"
@@ -124,34 +164,55 @@ PRESETS = _presets()
 
 
 def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
-    """A preset with what is `given` beyond it, texts or values by name. Raises UserError for what cannot be used."""
+    """A preset with what is `given` beyond it, texts or values by name. Raises UserError for what
+    cannot be used."""
     if preset not in PRESETS:
         raise UserError(f"--preset {preset} is not known{meant(preset, PRESETS)}")
-    values = structs.asdict(PRESETS[preset]) | ({"steps": None} if "epochs" in given else {}) | given
+    values = (
+        structs.asdict(PRESETS[preset]) | ({"steps": None} if "epochs" in given else {}) | given
+    )
     with explained("--mix and --trainer must be JSON objects", ValueError):
-        values |= {name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)}
+        values |= {
+            name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)
+        }
     try:
         made = msgspec.convert(values, Recipe, strict=False)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
         name = path.strip("`").partition(".")[0].partition("[")[0]
-        raise UserError(f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}") from error
+        raise UserError(
+            f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}"
+        ) from error
     two_stream, blocks = made.mask == "two-stream", made.block_length is not None
     clashes = list[str]()
     if "global_batch" in given and "accumulation" in given:
-        clashes.append("--global-batch sets the accumulation by the number of processes; leave --accumulation out")
+        clashes.append(
+            "--global-batch sets the accumulation by the number of processes; leave"
+            " --accumulation out"
+        )
     if "epochs" in given and ("steps" in given or made.data is None):
-        clashes.append(f"--epochs {made.epochs} are of --data FILE, and say the steps; leave --epochs or --steps out")
+        clashes.append(
+            f"--epochs {made.epochs} are of --data FILE, and say the steps; leave --epochs or"
+            " --steps out"
+        )
     if made.random_orders and (blocks or not two_stream):
-        clashes.append(f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length")
+        clashes.append(
+            f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length"
+        )
     if made.blocks and objective != "llada":
         clashes.append(f"preset {preset} corrupts in blocks, for objective llada; not {objective}")
     if not blocks and (made.prefixes or made.first_weight != 1):
         clashes.append("--prefixes and --first-weight are of blocks: add --block-length")
     if made.prefixes and objective != "fef":
-        clashes.append(f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}")
+        clashes.append(
+            f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not"
+            f" {objective}"
+        )
     if objective == "ar" and blocks:
-        clashes.append(f"--block-length {made.block_length} is of diffusion models, and objective ar trains another")
+        clashes.append(
+            f"--block-length {made.block_length} is of diffusion models, and objective ar trains"
+            " another"
+        )
     if made.mask == "linear" and not blocks:
         clashes.append("--mask linear is of blocks: add --block-length")
     if made.mask != "full" and objective != "fef":

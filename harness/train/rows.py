@@ -1,17 +1,20 @@
 """Training rows with a mask of attention: for two-stream verification, and for attention in blocks.
 
-Two streams: a row is the context (prompt and response), the clean tokens of the segment, and a query for each. The
-segment is the corrupted positions from an anchor on, in the row's order; those before it are clean. A prediction
-depends on the context and on the segment's tokens before its position, as in two-stream verification.
+Two streams: a row is the context (prompt and response), the clean tokens of the segment, and a
+query for each. The segment is the corrupted positions from an anchor on, in the row's order; those
+before it are clean. A prediction depends on the context and on the segment's tokens before its
+position, as in two-stream verification.
 
-Blocks, which begin with the response: a row is prompt and response, and after them the response once more, corrupted,
-at the same positions. A clean token sees the clean blocks up to its block; a corrupted one those before, and its
-corrupted block. Source: BD3LM (Arriola et al., arXiv 2503.09573). For two streams, a clean token and a query follow for
-each corrupted one, in the context of the corrupted copy of their block; for linear speculation they follow for every
-token, without that copy.
+Blocks, which begin with the response: a row is prompt and response, and after them the response
+once more, corrupted, at the same positions. A clean token sees the clean blocks up to its block; a
+corrupted one those before, and its corrupted block. Source: BD3LM (Arriola et al., arXiv
+2503.09573). For two streams, a clean token and a query follow for each corrupted one, in the
+context of the corrupted copy of their block; for linear speculation they follow for every token,
+without that copy.
 
-Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the largest segment of the
-batch, or the most corrupted positions of a row in blocks), N length of a row.
+Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the
+largest segment of the batch, or the most corrupted positions of a row in blocks), N length of a
+row.
 """
 
 from typing import NamedTuple
@@ -20,7 +23,8 @@ import torch
 
 from harness.train.data import CorruptedBatches, EncodedExample
 
-# Decoding starts from a fully masked response, with a segment that begins at its first position. Times and anchors
+# Decoding starts from a fully masked response, with a segment that begins at its first position.
+# Times and anchors
 # drawn uniformly would make both rare in training.
 ALL_MASKED = 0.3  # share of the examples
 FIRST_ANCHOR = 0.4  # share of the examples
@@ -31,8 +35,11 @@ def left_to_right(corrupted_BL: torch.Tensor) -> torch.Tensor:
     return corrupted_BL.cumsum(1) - 1
 
 
-def in_random_orders(corrupted_BL: torch.Tensor, share: float, generator: torch.Generator) -> torch.Tensor:
-    """The rank of every corrupted position in the order of its row, from 0: (B, L); others come last.
+def in_random_orders(
+    corrupted_BL: torch.Tensor, share: float, generator: torch.Generator
+) -> torch.Tensor:
+    """The rank of every corrupted position in the order of its row, from 0: (B, L); others come
+    last.
 
     share: of the rows that have a random order; the others go from left to right.
     """
@@ -43,11 +50,13 @@ def in_random_orders(corrupted_BL: torch.Tensor, share: float, generator: torch.
     return key_BL.masked_fill(~corrupted_BL, 2).argsort(dim=1, stable=True).argsort(dim=1)
 
 
-def segments(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor, rank_BL: torch.Tensor) -> torch.Tensor:
+def segments(
+    corrupted_BL: torch.Tensor, uniform_B: torch.Tensor, rank_BL: torch.Tensor
+) -> torch.Tensor:
     """The corrupted positions from a random anchor on, at least one per row: (B, L) bool.
 
-    uniform_B in [0, 1): below FIRST_ANCHOR the anchor is the first corrupted position in the order rank_BL of its row,
-    above it any of them.
+    uniform_B in [0, 1): below FIRST_ANCHOR the anchor is the first corrupted position in the order
+    rank_BL of its row, above it any of them.
     """
     even_B = (uniform_B - FIRST_ANCHOR).clamp_min(0) / (1 - FIRST_ANCHOR)
     anchor_B = (even_B * corrupted_BL.sum(1)).long()
@@ -55,10 +64,12 @@ def segments(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor, rank_BL: torch
 
 
 class TwoStreamRows(NamedTuple):
-    """Inputs under the two-stream mask: (B, N), each row with the segment whose clean tokens it predicts.
+    """Inputs under the two-stream mask: (B, N), each row with the segment whose clean tokens it
+    predicts.
 
-    visible: (B, 1, N, N) bool, whether a token (row) sees another (column). positions: (B, 2C), the segment's in the
-    context, then its queries'. target: (B, C) clean tokens. used: (B, C) bool, False in slots that are left over.
+    visible: (B, 1, N, N) bool, whether a token (row) sees another (column). positions: (B, 2C), the
+    segment's in the context, then its queries'. target: (B, C) clean tokens. used: (B, C) bool,
+    False in slots that are left over.
     """
 
     inputs: torch.Tensor
@@ -70,11 +81,16 @@ class TwoStreamRows(NamedTuple):
 
 
 def two_stream_rows(
-    clean_BL: torch.Tensor, segment_BL: torch.Tensor, mask_id: int, rank_BL: torch.Tensor | None = None
+    clean_BL: torch.Tensor,
+    segment_BL: torch.Tensor,
+    mask_id: int,
+    rank_BL: torch.Tensor | None = None,
 ) -> TwoStreamRows:
-    """Context with the segment masked | its clean tokens | its queries, at their positions in the context.
+    """Context with the segment masked | its clean tokens | its queries, at their positions in the
+    context.
 
-    rank_BL: of the segment's positions (None: from left to right). Unused slots have positions outside the segment.
+    rank_BL: of the segment's positions (None: from left to right). Unused slots have positions
+    outside the segment.
     """
     rows, length = clean_BL.shape
     count_B = segment_BL.sum(1)
@@ -84,7 +100,10 @@ def two_stream_rows(
     slot_BC = ranked_BL.masked_fill(~segment_BL, length).argsort(dim=1, stable=True)[:, :slots]
     target_BC = clean_BL.gather(1, slot_BC)
     context_BL = clean_BL.masked_fill(segment_BL, mask_id)
-    position_BL, query_BC = torch.arange(length).expand(rows, -1), torch.arange(length + slots, length + 2 * slots)
+    position_BL, query_BC = (
+        torch.arange(length).expand(rows, -1),
+        torch.arange(length + slots, length + 2 * slots),
+    )
     return TwoStreamRows(
         inputs=torch.cat([context_BL, target_BC, torch.full_like(target_BC, mask_id)], 1),
         position_ids=torch.cat([position_BL, slot_BC, slot_BC], 1),
@@ -96,15 +115,18 @@ def two_stream_rows(
 
 
 def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Tensor:
-    """Who sees whom: (B, N, N) bool. slot_BC: the position of each slot in the context, unused slots last.
+    """Who sees whom: (B, N, N) bool. slot_BC: the position of each slot in the context, unused
+    slots last.
 
-    The context sees itself. Clean token m and query m see the context except the segment up to m; the clean token also
-    the clean tokens up to m, the query those before m and itself.
+    The context sees itself. Clean token m and query m see the context except the segment up to m;
+    the clean token also the clean tokens up to m, the query those before m and itself.
     """
     rows, length = segment_BL.shape
     slots = slot_BC.shape[1]
     slots_C = torch.arange(slots)
-    number_BL = torch.full_like(segment_BL, slots, dtype=torch.long).scatter(1, slot_BC, slots_C.expand(rows, -1))
+    number_BL = torch.full_like(segment_BL, slots, dtype=torch.long).scatter(
+        1, slot_BC, slots_C.expand(rows, -1)
+    )
     earlier_BCL = segment_BL[:, None] & (number_BL[:, None] <= slots_C[:, None])
     up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
     visible_BNN = torch.zeros(rows, length + 2 * slots, length + 2 * slots, dtype=torch.bool)
@@ -118,15 +140,19 @@ def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Te
 
 
 class TwoStreamBatches:
-    """Collator: rows under the two-stream mask from random anchors on; `random_orders`: the share in a random order."""
+    """Collator: rows under the two-stream mask from random anchors on; `random_orders`: the share
+    in a random order."""
 
     def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
         self._batches, self._random_orders = batches, random_orders
 
     def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
-        """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses' lengths."""
+        """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses'
+        lengths."""
         batch = self._batches(examples, all_masked=ALL_MASKED)
-        generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
+        generator = torch.Generator().manual_seed(
+            self._batches.seed * 1_000_003 + examples[0]["index"] + 1
+        )
         uniform_B = torch.rand(len(examples), generator=generator)
         corrupted_BL = batch["corrupted"] != batch["clean"]
         rank_BL = in_random_orders(corrupted_BL, self._random_orders, generator)
@@ -136,7 +162,8 @@ class TwoStreamBatches:
 
 
 class BlockRows(NamedTuple):
-    """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0 if not predicted."""
+    """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
+    if not predicted."""
 
     inputs: torch.Tensor
     position_ids: torch.Tensor
@@ -149,9 +176,10 @@ class BlockRows(NamedTuple):
 class BlockBatches:
     """Collator: batches whose responses are corrupted block by block, in blocks of `length` tokens.
 
-    prefixes: share of the blocks with a clean prefix and masks after it, as FeF-DLLM's targets have them, the first
-    mask, which Algorithm 1 predicts, with first_weight; in the others a random share of the tokens is masked.
-    mask: "two-stream" or "linear" for the targets of that verification as well.
+    prefixes: share of the blocks with a clean prefix and masks after it, as FeF-DLLM's targets have
+    them, the first mask, which Algorithm 1 predicts, with first_weight; in the others a random
+    share of the tokens is masked. mask: "two-stream" or "linear" for the targets of that
+    verification as well.
     """
 
     def __init__(
@@ -172,10 +200,15 @@ class BlockBatches:
         last = int(start_B.max())
         whole = -(-(clean_BL.shape[1] - last) // self._length) * self._length
         total = last + whole
-        clean_BL = torch.nn.functional.pad(clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id)
-        generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
+        clean_BL = torch.nn.functional.pad(
+            clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id
+        )
+        generator = torch.Generator().manual_seed(
+            self._batches.seed * 1_000_003 + examples[0]["index"] + 1
+        )
         drawn = (len(examples), whole // self._length)  # for each block
-        # Both kinds of masks are drawn for every block, so that the share of prefixes changes no other draw.
+        # Both kinds of masks are drawn for every block, so that the share of prefixes changes no
+        # other draw.
         offset_K = torch.arange(self._length)
         share = torch.rand(*drawn, 1, generator=generator)
         at_random = torch.rand(*drawn, self._length, generator=generator) < share
@@ -187,11 +220,15 @@ class BlockBatches:
         # Blocks are trained that hold some of the response or the EOS after it.
         ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
         used_BR = torch.arange(whole) < torch.tensor(ends)[:, None]
-        rows = block_rows(clean_BL, start_B, masked_BR, weight_BR * used_BR, self._length, self._batches.mask_id)
+        rows = block_rows(
+            clean_BL, start_B, masked_BR, weight_BR * used_BR, self._length, self._batches.mask_id
+        )
         if self._mask == "two-stream":
             rows = with_queries(rows, masked_BR & used_BR, self._length, self._batches.mask_id)
         elif self._mask == "linear":
-            rows = with_queries(rows, used_BR, self._length, self._batches.mask_id, in_context=False)
+            rows = with_queries(
+                rows, used_BR, self._length, self._batches.mask_id, in_context=False
+            )
         return rows._asdict()
 
 
@@ -203,7 +240,8 @@ def block_rows(
     length: int,
     mask_id: int,
 ) -> BlockRows:
-    """The clean sequence | its response from start_B on, with masks where masked_BR says, and of weights weight_BR."""
+    """The clean sequence | its response from start_B on, with masks where masked_BR says, and of
+    weights weight_BR."""
     rows, total = clean_BL.shape
     within_R = torch.arange(masked_BR.shape[1])
     position_BL, copy_BR = torch.arange(total).expand(rows, -1), start_B[:, None] + within_R
@@ -211,7 +249,8 @@ def block_rows(
     number_BL = (position_BL - start_B[:, None]).div(length, rounding_mode="floor")
     number_BR = (within_R // length).expand(rows, -1)
     visible_BNN = torch.zeros(rows, total + len(within_R), total + len(within_R), dtype=torch.bool)
-    # A prompt's block numbers are negative: the clean blocks see it, and so does every corrupted one.
+    # A prompt's block numbers are negative: the clean blocks see it, and so does every corrupted
+    # one.
     visible_BNN[:, :total, :total] = number_BL[:, None] <= number_BL[:, :, None]
     visible_BNN[:, total:, :total] = number_BL[:, None] < number_BR[:, :, None]
     visible_BNN[:, total:, total:] = number_BR[:, None] == number_BR[:, :, None]
@@ -228,11 +267,12 @@ def block_rows(
 def with_queries(
     rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int, in_context: bool = True
 ) -> BlockRows:
-    """Rows without slots, and after them the clean tokens of the segment's positions, and its queries.
+    """Rows without slots, and after them the clean tokens of the segment's positions, and its
+    queries.
 
-    Both see the clean blocks before theirs, and of the corrupted copy of their block all but the segment up to them, or
-    with in_context=False none of it; a clean token sees the block's clean tokens up to itself, a query those before,
-    and itself. Unused slots weigh 0.
+    Both see the clean blocks before theirs, and of the corrupted copy of their block all but the
+    segment up to them, or with in_context=False none of it; a clean token sees the block's clean
+    tokens up to itself, a query those before, and itself. Unused slots weigh 0.
     """
     within, before = segment_BR.shape[1], rows.inputs.shape[1]
     total = before - within

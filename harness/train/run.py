@@ -1,6 +1,7 @@
 """A training from its recipe to a checkpoint, by transformers' Trainer with a diffusion objective.
 
-On several processes the batch of a step is the same; a model is sharded over them by PyTorch's FSDP2 (`fully_shard`).
+On several processes the batch of a step is the same; a model is sharded over them by PyTorch's
+FSDP2 (`fully_shard`).
 """
 
 import json
@@ -23,11 +24,23 @@ from transformers import Trainer, TrainingArguments, set_seed
 from harness.errors import UserError, explained
 from harness.suites.registry import suite_named
 from harness.train import data
-from harness.train.objectives import block_loss, fef_loss, llada_loss, next_token_loss, two_stream_loss
+from harness.train.objectives import (
+    block_loss,
+    fef_loss,
+    llada_loss,
+    next_token_loss,
+    two_stream_loss,
+)
 from harness.train.recipes import Recipe
 from harness.train.rows import BlockBatches, TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
-from model_wrappers.backbones.llada import FAMILY, LLAMA_FAMILY, LLaDAConfig, LLaDAForMaskedLM, causal_llama
+from model_wrappers.backbones.llada import (
+    FAMILY,
+    LLAMA_FAMILY,
+    LLaDAConfig,
+    LLaDAForMaskedLM,
+    causal_llama,
+)
 
 Inputs = dict[str, torch.Tensor]
 
@@ -38,23 +51,32 @@ def processes() -> int:
 
 
 def accumulation(recipe: Recipe) -> int:
-    """Forwards of each process in a step, for `global_batch` examples. Raises UserError if it does not divide."""
+    """Forwards of each process in a step, for `global_batch` examples. Raises UserError if it does
+    not divide."""
     if recipe.global_batch is None:
         return recipe.accumulation
     together = recipe.batch * processes()
     if recipe.global_batch % together:
         raise UserError(
-            f"--global-batch {recipe.global_batch} is no multiple of {together}, the examples of one forward "
-            f"(--batch {recipe.batch}) of {processes()} processes; give another --batch, or number of processes"
+            f"--global-batch {recipe.global_batch} is no multiple of {together}, the examples of"
+            f" one forward (--batch {recipe.batch}) of {processes()} processes; give another"
+            " --batch, or number of processes"
         )
     return recipe.global_batch // together
 
 
 def sharding(layer: str) -> dict[str, Any]:
-    """TrainingArguments that shard a model by its layers, of a class of this name. Raises UserError for one process."""
+    """TrainingArguments that shard a model by its layers, of a class of this name. Raises UserError
+    for one process."""
     if processes() < 2:
-        raise UserError("--shard needs several processes: torchrun --nproc-per-node N -m harness.train ...")
-    settings = {"version": 2, "transformer_layer_cls_to_wrap": [layer], "state_dict_type": "FULL_STATE_DICT"}
+        raise UserError(
+            "--shard needs several processes: torchrun --nproc-per-node N -m harness.train ..."
+        )
+    settings = {
+        "version": 2,
+        "transformer_layer_cls_to_wrap": [layer],
+        "state_dict_type": "FULL_STATE_DICT",
+    }
     return {"fsdp": True, "fsdp_config": settings}
 
 
@@ -64,9 +86,11 @@ def set_weights(model: torch.nn.Module, weights: dict[str, Any]) -> None:
 
 
 class DiffusionTrainer(Trainer):
-    """Trainer of batches as the collators make them, which tell the objective; loss_weight: of objective `llada`.
+    """Trainer of batches as the collators make them, which tell the objective; loss_weight: of
+    objective `llada`.
 
-    rows_per_forward: position-conditioned rows that go through the model at once, which bounds memory.
+    rows_per_forward: position-conditioned rows that go through the model at once, which bounds
+    memory.
     """
 
     loss_weight: str = "1/t"
@@ -75,7 +99,10 @@ class DiffusionTrainer(Trainer):
     _since = 0.0
 
     def training_step(
-        self, model: torch.nn.Module, inputs: Inputs, num_items_in_batch: torch.Tensor | int | None = None
+        self,
+        model: torch.nn.Module,
+        inputs: Inputs,
+        num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         """One backward pass of a batch, in pieces of rows; returns the loss."""
         self._since = self._since or time.perf_counter()
@@ -89,8 +116,8 @@ class DiffusionTrainer(Trainer):
         loss = torch.stack(losses).sum()
         if not bool(torch.isfinite(loss)):
             raise UserError(
-                f"the loss became {float(loss)} at step {self.state.global_step}; the last checkpoint is intact: "
-                "go on from it with a lower --lr"
+                f"the loss became {float(loss)} at step {self.state.global_step}; the last"
+                " checkpoint is intact: go on from it with a lower --lr"
             )
         return loss
 
@@ -102,7 +129,9 @@ class DiffusionTrainer(Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         if "position" in inputs:
-            logits_RV = model(input_ids=inputs["inputs"], positions=inputs["position"][:, None]).logits[:, 0]
+            logits_RV = model(
+                input_ids=inputs["inputs"], positions=inputs["position"][:, None]
+            ).logits[:, 0]
             return fef_loss(logits_RV, inputs["target"], inputs["weight"], int(inputs["tokens"]))
         if "visible" in inputs:
             logits = model(
@@ -114,16 +143,26 @@ class DiffusionTrainer(Trainer):
             if "block_weight" in inputs:
                 return block_loss(logits, inputs["target"], inputs["block_weight"])
             draft_BCV, target_BCV = logits.chunk(2, dim=1)
-            return two_stream_loss(draft_BCV, target_BCV, inputs["target"], inputs["used"], int(inputs["tokens"]))
+            return two_stream_loss(
+                draft_BCV, target_BCV, inputs["target"], inputs["used"], int(inputs["tokens"])
+            )
         if "predicted" in inputs:
-            return next_token_loss(model(input_ids=inputs["inputs"]).logits, inputs["inputs"], inputs["predicted"])
+            return next_token_loss(
+                model(input_ids=inputs["inputs"]).logits, inputs["inputs"], inputs["predicted"]
+            )
         logits_BLV = model(input_ids=inputs["corrupted"]).logits
         return llada_loss(
-            logits_BLV, inputs["clean"], inputs["corrupted"], inputs["response"], inputs["share"], self.loss_weight
+            logits_BLV,
+            inputs["clean"],
+            inputs["corrupted"],
+            inputs["response"],
+            inputs["share"],
+            self.loss_weight,
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log, with the tokens that went through the model per second since the last time, on this process."""
+        """Log, with the tokens that went through the model per second since the last time, on this
+        process."""
         if "loss" in logs and self._tokens:
             now = time.perf_counter()
             logs["tokens_per_second"] = self._tokens / (now - self._since)
@@ -131,7 +170,8 @@ class DiffusionTrainer(Trainer):
         super().log(logs, start_time)
 
     def _pieces(self, inputs: Inputs) -> list[Inputs]:
-        """A batch in pieces of at most rows_per_forward rows; every process makes the same number of pieces."""
+        """A batch in pieces of at most rows_per_forward rows; every process makes the same number
+        of pieces."""
         if "position" not in inputs:
             return [inputs]
         rows = len(inputs["position"])
@@ -139,23 +179,33 @@ class DiffusionTrainer(Trainer):
         most = int(self.accelerator.gather(count).max())
         names = ("inputs", "position", "target", "weight")
         split = [[inputs[name][i :: int(count)] for name in names] for i in range(int(count))]
-        pieces = [dict(zip(names, piece, strict=True)) | {"tokens": inputs["tokens"]} for piece in split]
-        # Sharded models communicate at every forward, so a process with fewer pieces repeats one with weight 0.
+        pieces = [
+            dict(zip(names, piece, strict=True)) | {"tokens": inputs["tokens"]} for piece in split
+        ]
+        # Sharded models communicate at every forward, so a process with fewer pieces repeats one
+        # with weight 0.
         idle = pieces[0] | {"weight": torch.zeros_like(pieces[0]["weight"])}
         return [idle] * (most - len(pieces)) + pieces
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
-        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's
+    def _load_from_checkpoint(
+        self, resume_from_checkpoint: str, model: torch.nn.Module | None = None
+    ) -> None:
+        # Checkpoints carry the official names of the weights, which only from_pretrained
+        # translates: the trainer's
         # loading would leave the weights as they are.
         target: Any = self.model if model is None else model
         kind = type(self.accelerator.unwrap_model(target))
-        set_weights(target, kind.from_pretrained(resume_from_checkpoint, dtype=torch.float32).state_dict())
+        set_weights(
+            target, kind.from_pretrained(resume_from_checkpoint, dtype=torch.float32).state_dict()
+        )
 
 
 def start(recipe: Recipe, objective: str = "llada") -> Backbone:
-    """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the recipe has a size.
+    """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the
+    recipe has a size.
 
-    For objective `ar` a LLaDA becomes a causal Llama. Raises UserError for a model that cannot be trained.
+    For objective `ar` a LLaDA becomes a causal Llama. Raises UserError for a model that cannot be
+    trained.
     """
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
@@ -178,34 +228,48 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
     if objective == "ar" and isinstance(backbone.model, LLaDAForMaskedLM):
-        backbone = Backbone(LLAMA_FAMILY, causal_llama(backbone.model), backbone.tokenizer, backbone.name)
+        backbone = Backbone(
+            LLAMA_FAMILY, causal_llama(backbone.model), backbone.tokenizer, backbone.name
+        )
     blocks = None if backbone.family.causal else backbone.blocks
     length = None if blocks is None else blocks.length
+    shifted = (
+        f"{backbone.family.model_type} models predict a token from the one before it and cannot be"
+        " trained here, where every position is trained to predict its token"
+    )
     refusals = {
-        f"{backbone.family.model_type} models predict a token from the one before it and cannot be trained here, where "
-        "every position is trained to predict its token": not backbone.family.causal and backbone.reads_at != 0,
-        "objective ar trains Llamas, and the others diffusion models": backbone.family.causal != (objective == "ar"),
+        shifted: not backbone.family.causal and backbone.reads_at != 0,
+        "objective ar trains Llamas, and the others diffusion models": (
+            backbone.family.causal != (objective == "ar")
+        ),
         "it counts blocks from the sequence's beginning, training from the response's": (
             blocks is not None and blocks.origin != "response"
         ),
-        f"it attends in blocks of {length}: add --block-length {length}": length not in (None, recipe.block_length),
+        f"it attends in blocks of {length}: add --block-length {length}": (
+            length not in (None, recipe.block_length)
+        ),
     }
     for why, refused in refusals.items():
         if refused:
             raise UserError(f"--init {recipe.init}: {why}")
     backbone.text_tokenizer()  # refused here if there is none
     if recipe.block_length is not None:
-        backbone.model.config.update({"block_size": recipe.block_length, "block_origin": "response"})
+        backbone.model.config.update(
+            {"block_size": recipe.block_length, "block_origin": "response"}
+        )
     backbone.model.train()
     return backbone
 
 
 def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int]:
-    """The training examples for a model, and the steps that they take. Raises UserError for a bad file, or no steps."""
+    """The training examples for a model, and the steps that they take. Raises UserError for a bad
+    file, or no steps."""
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
     if recipe.data is not None:
-        once = data.FileExamples(tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end)
+        once = data.FileExamples(
+            tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end
+        )
         steps = recipe.steps or math.ceil(recipe.epochs * len(once) / per_step)
         return once.repeated(steps * per_step), steps
     if recipe.steps is None:
@@ -215,14 +279,19 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int
 
 
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Collator:
-    """The collator of an objective, its mask and blocks; generated examples are sometimes padded to suites' lengths."""
+    """The collator of an objective, its mask and blocks; generated examples are sometimes padded to
+    suites' lengths."""
     lengths: tuple[int, ...] = ()
     if recipe.data is None:
         longest = max(suite_named(name).generated.length for name in recipe.mix or data.NANO_SUITES)
         lengths = data.LENGTHS if longest <= data.LENGTHS[-1] else data.LONG_LENGTHS
-    batches = data.CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths, blocks=recipe.blocks)
+    batches = data.CorruptedBatches(
+        backbone.eos_id, backbone.mask_id, recipe.seed, lengths, blocks=recipe.blocks
+    )
     if recipe.block_length is not None:
-        return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, recipe.mask)
+        return BlockBatches(
+            batches, recipe.block_length, recipe.prefixes, recipe.first_weight, recipe.mask
+        )
     if objective == "llada":
         return batches
     if objective == "ar":
@@ -233,7 +302,8 @@ def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Col
 
 
 def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:
-    """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none where one resumes."""
+    """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none
+    where one resumes."""
     note, wrong = out / "train.json", ""
     before = json.loads(note.read_text()) if note.exists() else {}
     changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
@@ -267,9 +337,11 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
 def training_arguments(
     recipe: Recipe, out: Path, steps: int, save_every: int, shards: dict[str, Any] | None = None
 ) -> TrainingArguments:
-    """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end.
+    """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly
+    at the end.
 
-    shards: of `sharding`. Raises UserError for wrong arguments of the recipe: some are used hours later.
+    shards: of `sharding`. Raises UserError for wrong arguments of the recipe: some are used hours
+    later.
     """
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
@@ -307,12 +379,17 @@ def training_arguments(
 
 
 def train(
-    objective: str, recipe: Recipe, out: Path, resume: bool = False, save_every: int = 250, shard: bool = False
+    objective: str,
+    recipe: Recipe,
+    out: Path,
+    resume: bool = False,
+    save_every: int = 250,
+    shard: bool = False,
 ) -> None:
     """Train as `recipe` says and write the result to `out`; shard: the model over the processes.
 
-    A training may go on with another number of processes. Raises UserError for what cannot be used, and for a result
-    that is not finite.
+    A training may go on with another number of processes. Raises UserError for what cannot be used,
+    and for a result that is not finite.
     """
     set_seed(recipe.seed)
     backbone = start(recipe, objective)
@@ -326,18 +403,27 @@ def train(
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **to_builtins(recipe)}, resume)
     collator = collator_for(objective, recipe, backbone)
-    trainer = DiffusionTrainer(model=model, args=arguments, train_dataset=examples, data_collator=collator)
+    trainer = DiffusionTrainer(
+        model=model, args=arguments, train_dataset=examples, data_collator=collator
+    )
     trainer.loss_weight, trainer.rows_per_forward = recipe.loss_weight, recipe.rows_per_forward
-    trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
+    trainer.model_accepts_loss_kwargs = (
+        False  # the trainer then averages over the accumulated batches itself
+    )
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     if trainer.is_world_process_zero():
         save_curve(trainer.state.log_history, out)
-    trainer.save_model(str(out / "checkpoints" / "last"))  # gathers the weights where they are sharded
+    trainer.save_model(
+        str(out / "checkpoints" / "last")
+    )  # gathers the weights where they are sharded
     if trainer.is_world_process_zero():
         trained = type(model).from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
         lost = [name for name, weight in trained.named_parameters() if not weight.isfinite().all()]
         if lost:
-            raise UserError(f"the training diverged: {len(lost)} tensors such as {lost[0]} are not finite; lower --lr")
+            raise UserError(
+                f"the training diverged: {len(lost)} tensors such as {lost[0]} are not finite;"
+                " lower --lr"
+            )
         trained.save_pretrained(out)
         backbone.text_tokenizer().save_pretrained(out)

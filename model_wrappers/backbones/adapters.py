@@ -19,7 +19,12 @@ from model_wrappers.backbones.weights import QUIET, safetensors_of
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 # What a LoRA may do beside changing matrices.
-NO_MATRIX = ("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "arrow_config")
+NO_MATRIX = (
+    "layer_replication",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+)
 
 
 def adapter_of(source: str) -> Path | None:
@@ -60,23 +65,38 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
         from peft import PeftConfig, PeftModel
         from peft.utils.save_and_load import load_peft_weights, set_peft_model_state_dict
     except ImportError as error:
-        raise ValueError(f"it holds an adapter ({CONFIG}), which needs peft: pip install 'peft>=0.18'") from error
+        raise ValueError(
+            f"it holds an adapter ({CONFIG}), which needs peft: pip install 'peft>=0.18'"
+        ) from error
 
     config = PeftConfig.from_pretrained(str(adapter))
     others = [name for name in NO_MATRIX if getattr(config, name, None)]
     if config.peft_type != "LORA" or others:
-        raise ValueError(f"its adapter is {', '.join(others) or config.peft_type}, and only LoRA of matrices is merged")
+        raise ValueError(
+            f"its adapter is {', '.join(others) or config.peft_type}, and only LoRA of matrices is"
+            " merged"
+        )
     config.task_type = None  # peft asks the model of a task for more than matrices
     config.inference_mode = True
-    weights = {name: tensor.to(dtype) for file in safetensors_of(base) for name, tensor in load_file(file).items()}
+    weights = {
+        name: tensor.to(dtype)
+        for file in safetensors_of(base)
+        for name, tensor in load_file(file).items()
+    }
     try:
         model = PeftModel(_matrices(weights), config)
-        places = {name for name in model.state_dict() if "lora_" in name or "modules_to_save" in name}
+        places = {
+            name for name in model.state_dict() if "lora_" in name or "modules_to_save" in name
+        }
         info: Any = set_peft_model_state_dict(model, load_peft_weights(str(adapter), device="cpu"))
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"its adapter does not fit its base {base}: {' '.join(str(error).split())}") from error
+        raise ValueError(
+            f"its adapter does not fit its base {base}: {' '.join(str(error).split())}"
+        ) from error
     if wrong := sorted({*info.unexpected_keys} | (places & {*info.missing_keys})):
-        raise ValueError(f"its adapter does not fit its base {base}: {len(wrong)} tensors, such as {wrong[0]}")
+        raise ValueError(
+            f"its adapter does not fit its base {base}: {len(wrong)} tensors, such as {wrong[0]}"
+        )
     return weights | model.merge_and_unload().state_dict()
 
 

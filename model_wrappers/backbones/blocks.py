@@ -79,7 +79,9 @@ class BlockLedger(Ledger):
         super().__init__(backbone)
         self.grid, self._kept = grid, kept
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         """Logits (B, n, V) at positions, as `Backbone.logits` takes them; the rows are equal before
         their block.
 
@@ -114,7 +116,10 @@ class BlockLedger(Ledger):
         """As `Ledger.extend`, after a `context`. Raises ValueError without one, where attention
         would not be cut."""
         if cache is None or visible_NK is None:
-            raise ValueError("a block model is not run in pieces of a decoder's own: let it call `logits` or `context`")
+            raise ValueError(
+                "a block model is not run in pieces of a decoder's own: let it call `logits` or"
+                " `context`"
+            )
         return super().extend(ids_1N, position_N, positions, cache, visible_NK, *write, **how)
 
     def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
@@ -134,7 +139,10 @@ class BlockLedger(Ledger):
         kept = self._trim(ids_BL[0, :begin])
         if kept == begin and bool(is_next_M.all()):
             return self._next().expand(1, len(is_next_M), -1)
-        before_N, own_N = torch.arange(kept, begin, device=device), torch.arange(begin, end, device=device)
+        before_N, own_N = (
+            torch.arange(kept, begin, device=device),
+            torch.arange(begin, end, device=device),
+        )
         ids_1N = torch.cat([ids_BL[0, kept:begin], ids_BL[:, begin:end].flatten()])[None]
         position_N = torch.cat([before_N, own_N.repeat(rows)])
         visible_NK = None  # everything
@@ -142,12 +150,21 @@ class BlockLedger(Ledger):
             # A token sees the kept blocks, and of its row, or of what all rows share, the blocks up
             # to its own.
             number_N = self.grid.number(position_N)
-            row_N = torch.arange(-len(before_N), len(position_N) - len(before_N), device=device) // len(own_N)
+            row_N = torch.arange(
+                -len(before_N), len(position_N) - len(before_N), device=device
+            ) // len(own_N)
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
             visible_NK = torch.cat([sees_NN.new_ones(len(position_N), kept), sees_NN], 1)
-        at_Bn = len(before_N) + position_Bn - begin + len(own_N) * torch.arange(rows, device=device)[:, None]
+        at_Bn = (
+            len(before_N)
+            + position_Bn
+            - begin
+            + len(own_N) * torch.arange(rows, device=device)[:, None]
+        )
         read_M = at_Bn.flatten()[~is_next_M]
-        if self.reads_at and len(before_N):  # what is finished now has the logits of the token after it
+        if self.reads_at and len(
+            before_N
+        ):  # what is finished now has the logits of the token after it
             read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
         logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
         self.enter(0, rows - 1, 0)
@@ -174,14 +191,18 @@ class BlockLedger(Ledger):
         other = (ids_K[:both] != kept.ids_K[:both]).nonzero()[:, 0]
         same = self.grid.begin(int(other[0])) if len(other) else both
         if self.reads_at and same == len(ids_K) != len(kept.ids_K):
-            same = self.grid.begin(max(0, same - 1))  # what is known is the token after other blocks
+            same = self.grid.begin(
+                max(0, same - 1)
+            )  # what is known is the token after other blocks
         surplus = kept.cache.get_seq_length() - same
         if surplus:
             kept.cache.forget(surplus)
         return same
 
 
-def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int, blocks: Blocks | None) -> tuple[Ledger, Ledger]:
+def ledgers(
+    backbone: BackboneLike, draft: BackboneLike, start: int, blocks: Blocks | None
+) -> tuple[Ledger, Ledger]:
     """The ledgers of a response's target and draft model.
 
     start: where the response begins. blocks: those that the target attends in here, its own or
@@ -193,4 +214,6 @@ def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int, blocks: Blo
     if blocks is None or blocks.causal:
         return Ledger(backbone), Ledger(draft)
     grid, kept = Grid.of(blocks, start), Kept()
-    return BlockLedger(backbone, grid, kept), BlockLedger(draft, grid, kept if draft is backbone else Kept())
+    return BlockLedger(backbone, grid, kept), BlockLedger(
+        draft, grid, kept if draft is backbone else Kept()
+    )

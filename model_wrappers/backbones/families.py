@@ -81,8 +81,12 @@ DIFFUSION_GEMMA_FAMILY = Family(
 
 ALL = (
     *(FAMILY, LLAMA_FAMILY, LLADA_MOE_FAMILY, LLADA2_FAMILY, DIFFUSION_GEMMA_FAMILY),
-    replace(LLAMA_FAMILY, model_type="qwen2", model=f"{QWEN}:CausalQwen2", end_of_turn="<|im_end|>"),
-    replace(LLAMA_FAMILY, model_type="qwen3", model=f"{QWEN}:CausalQwen3", end_of_turn="<|im_end|>"),
+    replace(
+        LLAMA_FAMILY, model_type="qwen2", model=f"{QWEN}:CausalQwen2", end_of_turn="<|im_end|>"
+    ),
+    replace(
+        LLAMA_FAMILY, model_type="qwen3", model=f"{QWEN}:CausalQwen3", end_of_turn="<|im_end|>"
+    ),
     *(DREAM_FAMILY, FAST_DLLM_V2_FAMILY, A2D_FAMILY, SDAR_FAMILY),
     replace(SDAR_FAMILY, model_type="sdar_moe", model=f"{QWEN}:SDARMoE"),
 )

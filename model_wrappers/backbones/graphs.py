@@ -88,7 +88,12 @@ class Step:
     """
 
     def __init__(
-        self, forward: PlainForward, tokens: int, read: int, buffers: Buffers | None, capture: Capture
+        self,
+        forward: PlainForward,
+        tokens: int,
+        read: int,
+        buffers: Buffers | None,
+        capture: Capture,
     ) -> None:
         device = forward.device
         keys = tokens if buffers is None else buffers[0][0].shape[2]
@@ -124,7 +129,9 @@ class Step:
 
     def _compute(self) -> torch.Tensor:
         cache: Any = None if self._buffers is None else Slots(self._buffers, self._slot_N)
-        return self._forward(self._ids_1N, self._position_1N, self._visible_NK[None, None], cache, self._read_n)
+        return self._forward(
+            self._ids_1N, self._position_1N, self._visible_NK[None, None], cache, self._read_n
+        )
 
 
 class GraphedForward:
@@ -137,7 +144,10 @@ class GraphedForward:
 
     def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:
         if forward.plain is None or not forward.plain.is_static:
-            raise ValueError("a model with sparse layers has no CUDA graphs: which experts run depends on the tokens")
+            raise ValueError(
+                "a model with sparse layers has no CUDA graphs: which experts run depends on the"
+                " tokens"
+            )
         self._model = forward
         self._forward = forward.plain
         self._capture = capture
@@ -163,8 +173,16 @@ class GraphedForward:
         if cache is not None:
             self._make_room(cache, tokens)
             buffers, seen, slot_N = cache.buffers, cache.filled, cache.slots(tokens, ids_BN.device)
-        read_n = torch.arange(count, device=ids_BN.device) if positions is None else positions.reshape(-1)
-        visible_NK = ids_BN.new_ones(count, seen, dtype=torch.bool) if visible_B1NK is None else visible_B1NK[0, 0]
+        read_n = (
+            torch.arange(count, device=ids_BN.device)
+            if positions is None
+            else positions.reshape(-1)
+        )
+        visible_NK = (
+            ids_BN.new_ones(count, seen, dtype=torch.bool)
+            if visible_B1NK is None
+            else visible_B1NK[0, 0]
+        )
         step = self._step(tokens, power_bucket(len(read_n), LEAST_READ), buffers)
         return step(ids_BN, position_BN, visible_NK, slot_N, read_n)
 

@@ -47,7 +47,9 @@ class HeadAtPositions(torch.nn.Module):
                 is_causal=False,
             )
         hidden_BND = self.model.norm(hidden_BND)
-        return self.lm_head(hidden_BND if positions is None else read_positions(hidden_BND, positions))
+        return self.lm_head(
+            hidden_BND if positions is None else read_positions(hidden_BND, positions)
+        )
 
     def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> Any:
         """The model's own, with the vocabulary head at `positions` alone if they are given (see
@@ -64,7 +66,9 @@ class CausalAtPositions(HeadAtPositions):
 
     def __init__(self, config: Any) -> None:
         if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-            raise ValueError("its config has layers of sliding windows, which this code does not compute")
+            raise ValueError(
+                "its config has layers of sliding windows, which this code does not compute"
+            )
         super().__init__(config)
 
 

@@ -25,7 +25,10 @@ from model_wrappers.backbones.heads import CausalAtPositions, HeadAtPositions
 from model_wrappers.backbones.model import Family
 
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
-ILLADA_VOCABULARY, ILLADA_MASK_ID = 155136, 5  # of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README
+ILLADA_VOCABULARY, ILLADA_MASK_ID = (
+    155136,
+    5,
+)  # of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README
 
 OFFICIAL_KEYS = {
     "^model.transformer.wte.": "^model.embed_tokens.",
@@ -94,7 +97,8 @@ class Bidirectional:
         d = {name: value for name, value in config_dict.items() if value is not None}
         refuse_unlike(cls.called, d, cls.choices)
         # A padding index would zero and freeze the embedding of <|endoftext|>.
-        own = {**cls.translated(dict(config_dict)), "model_type": cls.model_type, "pad_token_id": None}  # type: ignore[attr-defined]
+        own = cls.translated(dict(config_dict))
+        own |= {"model_type": cls.model_type, "pad_token_id": None}  # type: ignore[attr-defined]
         return super().from_dict(own, **kwargs)  # type: ignore[misc]
 
     @classmethod
@@ -111,7 +115,9 @@ class LLaDAConfig(LlamaConfig):
     model_type = "llada"
     is_causal: bool = False  # the mask builder and the attention both follow this
     use_cache: bool = False
-    pad_token_id: int | None = None  # a padding index would zero and freeze the embedding of <|endoftext|>
+    pad_token_id: int | None = (
+        None  # a padding index would zero and freeze the embedding of <|endoftext|>
+    )
     mask_token_id: int = OFFICIAL_MASK_ID
     bos_token_id: int | None = 126080
     block_size: int | None = None  # of a model that attends in blocks
@@ -128,7 +134,9 @@ class LLaDAConfig(LlamaConfig):
         if d.get("model_type", cls.model_type) != cls.model_type:
             raise ValueError(f"model_type {d['model_type']!r} is not {cls.model_type!r}")
         if not {"d_model", "hidden_size"} & set(d) or "vocab_size" not in d:
-            raise ValueError("the config names no sizes: hidden_size or d_model, and vocab_size, are needed")
+            raise ValueError(
+                "the config names no sizes: hidden_size or d_model, and vocab_size, are needed"
+            )
         if d["vocab_size"] == ILLADA_VOCABULARY:
             d = {"mask_token_id": ILLADA_MASK_ID, **d}
         if "d_model" in d:
@@ -136,14 +144,18 @@ class LLaDAConfig(LlamaConfig):
             same = ("rms_norm_eps", "eos_token_id", "mask_token_id")
             d = (
                 {key: d[key] for key in same}
-                | {"vocab_size": d.get("embedding_size") or d["vocab_size"]}  # with what pads the embedding
+                | {
+                    "vocab_size": d.get("embedding_size") or d["vocab_size"]
+                }  # with what pads the embedding
                 | {new: d[old] for old, new in OFFICIAL_FIELDS.items()}
                 | {"rope_parameters": {"rope_type": "default", "rope_theta": d["rope_theta"]}}
             )
         return super().from_dict(d, **kwargs)
 
 
-class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):  # by this end of the name transformers fills `inv_freq`
+class _Fp32RotaryEmbedding(
+    LlamaRotaryEmbedding
+):  # by this end of the name transformers fills `inv_freq`
     """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the
     model leaves them so."""
 
@@ -156,7 +168,9 @@ class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):  # by this end of the name tra
         return self
 
     @torch.no_grad()
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, x: torch.Tensor, position_ids: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
         angles = torch.cat((angles, angles), -1)
         return angles.cos(), angles.sin()
@@ -171,7 +185,9 @@ def _sdpa(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     # Queries and keys leave the fp32 rotation as fp32: cast back once, as the official code does.
-    return sdpa_attention_forward(module, query.to(value.dtype), key.to(value.dtype), value, attention_mask, **kwargs)
+    return sdpa_attention_forward(
+        module, query.to(value.dtype), key.to(value.dtype), value, attention_mask, **kwargs
+    )
 
 
 AttentionInterface.register("llada_sdpa", _sdpa)
@@ -217,7 +233,14 @@ LLAMA_FAMILY = Family(
     mask=None,
     causal=True,
 )
-OF_LLADA = {"model_type", "mask_token_id", "is_causal", "block_size", "block_origin", "architectures"}
+OF_LLADA = {
+    "model_type",
+    "mask_token_id",
+    "is_causal",
+    "block_size",
+    "block_origin",
+    "architectures",
+}
 
 
 def causal_llama(model: LLaDAForMaskedLM) -> CausalLlama:

@@ -36,7 +36,10 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
-from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
+from transformers.conversion_mapping import (
+    get_checkpoint_conversion_mapping,
+    register_checkpoint_conversion_mapping,
+)
 from transformers.core_model_loading import Split, WeightConverter, WeightRenaming
 
 from model_wrappers.backbones.heads import ExpertsAtPositions
@@ -44,7 +47,10 @@ from model_wrappers.backbones.llada import Bidirectional
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.protocol import counted
 
-LLADA_MOE_FIELDS = {"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"}
+LLADA_MOE_FIELDS = {
+    "expert_intermediate_size": "moe_intermediate_size",
+    "dense_intermediate_size": "intermediate_size",
+}
 # What the Qwen3-MoE code computes; an official config that asks for anything else is refused. The
 # official code never norms the chosen experts' weights, whatever norm_topk_prob says.
 LLADA_MOE_CHOICES: dict[str, Any] = {
@@ -70,9 +76,13 @@ class LLaDAMoEConfig(Bidirectional, Qwen3MoeConfig):
     def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
         d = official
         if "expert_intermediate_size" in d:
-            d |= {new: d.pop(old) for old, new in LLADA_MOE_FIELDS.items() if d.get(old) is not None}
+            d |= {
+                new: d.pop(old) for old, new in LLADA_MOE_FIELDS.items() if d.get(old) is not None
+            }
             sparse = d.pop("moe_layer_freq", None) or [1] * d["num_hidden_layers"]
-            d["mlp_only_layers"] = [layer for layer, is_sparse in enumerate(sparse) if not is_sparse]
+            d["mlp_only_layers"] = [
+                layer for layer, is_sparse in enumerate(sparse) if not is_sparse
+            ]
             d |= {"head_dim": d["hidden_size"] // d["num_attention_heads"], "norm_topk_prob": False}
             d = {name: value for name, value in d.items() if name not in LLADA_MOE_CHOICES}
         return d
@@ -86,7 +96,9 @@ class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
 
 
 # One tensor an expert in checkpoints, one for all of them here.
-register_checkpoint_conversion_mapping("LLaDAMoEForMaskedLM", get_checkpoint_conversion_mapping("qwen3_moe"))
+register_checkpoint_conversion_mapping(
+    "LLaDAMoEForMaskedLM", get_checkpoint_conversion_mapping("qwen3_moe")
+)
 
 
 LLADA2_FIELDS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
@@ -117,7 +129,9 @@ class LLaDA2MoEConfig(Bidirectional, Glm4MoeConfig):
         d = official
         if "num_experts" in d:
             if not d.get("num_shared_experts"):
-                raise ValueError("unsupported LLaDA2 config: it names no shared expert (num_shared_experts)")
+                raise ValueError(
+                    "unsupported LLaDA2 config: it names no shared expert (num_shared_experts)"
+                )
             d |= {new: d.pop(old) for old, new in LLADA2_FIELDS.items()}
             d = {name: value for name, value in d.items() if name not in LLADA2_CHOICES}
             d |= {"use_qk_norm": True, "num_nextn_predict_layers": 0}
@@ -192,7 +206,9 @@ class CanvasBackbone(Backbone):
                 past_key_values=encoded.cache,
                 decoder_input_ids=canvas_1C,
                 self_conditioning_logits=previous_1CV,
-                decoder_position_ids=torch.arange(count, count + canvas_1C.shape[1], device=device)[None],
+                decoder_position_ids=torch.arange(count, count + canvas_1C.shape[1], device=device)[
+                    None
+                ],
             ).logits
         encoded.count = count
         return logits_1CV, encoded

@@ -65,7 +65,9 @@ class Family:
 
     def imported(self) -> Any:
         """This family with the classes themselves."""
-        classes = {name: _imported(getattr(self, name)) for name in ("model", "tokenizer", "backbone")}
+        classes = {
+            name: _imported(getattr(self, name)) for name in ("model", "tokenizer", "backbone")
+        }
         return replace(self, **classes)
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
@@ -81,13 +83,17 @@ class Family:
                 raise ValueError("its config.json has no canvas_length")
             return Blocks(config["canvas_length"], "response", masks=False)
         last = Path(name).name.lower()
-        blocks = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
+        blocks = next(
+            (blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None
+        )
         length = config.get("block_size", config.get("bd_size"))
         if blocks is None and length is None:
             return None
         fields = {"length": length, "origin": config.get("block_origin")}
         known = asdict(blocks) if blocks is not None else {}
-        return msgspec.convert(known | {key: value for key, value in fields.items() if value is not None}, Blocks)
+        return msgspec.convert(
+            known | {key: value for key, value in fields.items() if value is not None}, Blocks
+        )
 
 
 def _imported(source: Any) -> Any:
@@ -125,15 +131,16 @@ class Backbone:
         if cuda_graphs:
             if self.forward.plain is None or not self.forward.plain.is_static:
                 raise ValueError(
-                    f"CUDA graphs need a model of known, dense layers, and {name} has others: leave them out"
+                    f"CUDA graphs need a model of known, dense layers, and {name} has others: leave"
+                    " them out"
                 )
             self._run = GraphedForward(self.forward)
         config = model.config.get_text_config()
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
             raise ValueError(
-                f"the tokenizer of {name} has {len(tokenizer)} tokens, its model a vocabulary of {self.vocab_size}: "
-                "they do not belong together"
+                f"the tokenizer of {name} has {len(tokenizer)} tokens, its model a vocabulary of"
+                f" {self.vocab_size}: they do not belong together"
             )
         self._name_tokens(config)
         self.max_length = int(config.max_position_embeddings)
@@ -144,7 +151,10 @@ class Backbone:
             self.extend = None  # type: ignore[method-assign,assignment]
 
     def __repr__(self) -> str:
-        return f"Backbone {self.name}: {self.dtype} on {self.device}, a vocabulary of {self.vocab_size}"
+        return (
+            f"Backbone {self.name}: {self.dtype} on {self.device}, a vocabulary of"
+            f" {self.vocab_size}"
+        )
 
     def _name_tokens(self, config: Any) -> None:
         """Take the ids of mask, EOS and the end of a turn from config, tokenizer and family."""
@@ -170,8 +180,8 @@ class Backbone:
         """A token id, checked."""
         if type(value) is not int or not 0 <= value < self.vocab_size:
             raise ValueError(
-                f"the config of {self.name} must name one {field} of its vocabulary, 0 to {self.vocab_size - 1}, "
-                f"not {value!r}"
+                f"the config of {self.name} must name one {field} of its vocabulary, 0 to"
+                f" {self.vocab_size - 1}, not {value!r}"
             )
         return value
 
@@ -221,7 +231,9 @@ class Backbone:
         return self._run.count if self.graphed else 0
 
     @torch.inference_mode()
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         """Logits in the model's dtype, on its device; the vocabulary head runs only where it is
         read.
 
@@ -231,12 +243,17 @@ class Backbone:
         attention depends on where the response begins.
         """
         if self.blocks is not None:
-            raise ValueError(f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without them")
+            raise ValueError(
+                f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without"
+                " them"
+            )
         length = ids_BL.shape[1]
         position_1L = torch.arange(length, device=ids_BL.device)[None]
         mask = None
         if causal:
-            mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
+            mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[
+                None, None
+            ]
         read = self._read_in_whole(positions, length, ids_BL.device)
         with counted(self.counter, len(ids_BL), ids_BL.numel()):
             return self._run(ids_BL, position_1L, mask, None, read)
@@ -273,7 +290,9 @@ class Backbone:
             kept.end()
         return logits_1NV, kept
 
-    def _read_in_whole(self, positions: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
+    def _read_in_whole(
+        self, positions: torch.Tensor | None, length: int, device: torch.device
+    ) -> torch.Tensor | None:
         """Where the logits of positions stand in the output of a whole sequence; None for
         everywhere, in order."""
         if self.reads_at == 0:
@@ -287,11 +306,15 @@ class Backbone:
         if self.reads_at == 0:
             return positions
         at_n = position_N[positions]
-        read_n = torch.where(at_n == 0, positions, positions - 1)  # the first token of all reads itself
-        if bool(((read_n < 0) | (position_N[read_n.clamp(min=0)] != (at_n - 1).clamp(min=0))).any()):
+        read_n = torch.where(
+            at_n == 0, positions, positions - 1
+        )  # the first token of all reads itself
+        if bool(
+            ((read_n < 0) | (position_N[read_n.clamp(min=0)] != (at_n - 1).clamp(min=0))).any()
+        ):
             raise ValueError(
-                f"the logits of {self.name} at a position come from the token before it: put that token before it in "
-                "the same call"
+                f"the logits of {self.name} at a position come from the token before it: put that"
+                " token before it in the same call"
             )
         return read_n
 

@@ -55,7 +55,11 @@ class Call(NamedTuple):
     def bias(self, dtype: torch.dtype) -> torch.Tensor | None:
         """0 where a token attends to a key, -inf where not; attention would make it of `visible` in
         every layer."""
-        return None if self.visible_B1NK is None else torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
+        return (
+            None
+            if self.visible_B1NK is None
+            else torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,9 @@ class ModelForward:
         self.is_changed = False
         self._loaded = model
         self._base = model.base_model
-        self._infer: Forward | None = getattr(model, "infer", None)  # None: see weights.RemoteBackbone
+        self._infer: Forward | None = getattr(
+            model, "infer", None
+        )  # None: see weights.RemoteBackbone
         self.plain: PlainForward | None = None
         if getattr(type(model), "infer", None) is HeadAtPositions.infer:
             plain = PlainForward(model)
@@ -126,7 +132,9 @@ class ModelForward:
         options: dict[str, Any] = {}
         if cache is not None:
             if visible_B1NK is None:
-                visible_B1NK = ids_BN.new_ones(1, 1, ids_BN.shape[1], cache.filled, dtype=torch.bool)
+                visible_B1NK = ids_BN.new_ones(
+                    1, 1, ids_BN.shape[1], cache.filled, dtype=torch.bool
+                )
             options = {"past_key_values": cache, "use_cache": True, "position_ids": position_BN}
         if visible_B1NK is not None:
             options["attention_mask"] = visible_B1NK
@@ -166,7 +174,9 @@ class PlainForward:
         hooks = ("_forward_hooks", "_forward_pre_hooks")
         self._hooks = [each[hook] for each in self._attributes for hook in hooks]
         # One that was made in inference mode, as by a load in a decoder, counts no changes.
-        self._rotary_buffers = [each for each in inner.rotary_emb.buffers() if not each.is_inference()]
+        self._rotary_buffers = [
+            each for each in inner.rotary_emb.buffers() if not each.is_inference()
+        ]
         self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
         layers = [_known(layer) for layer in inner.layers]
         self._layers = [layer for layer in layers if layer is not None]
@@ -215,9 +225,13 @@ class PlainForward:
     def buffers(self, capacity: int) -> Buffers:
         """Room for the keys and values of `capacity` tokens, zeros."""
         heads = (layer.projections[1][0].shape[0] // layer.head for layer in self._layers)
-        shapes = [(1, count, capacity, layer.head) for count, layer in zip(heads, self._layers, strict=True)]
+        shapes = [
+            (1, count, capacity, layer.head)
+            for count, layer in zip(heads, self._layers, strict=True)
+        ]
         keys, values = (
-            [torch.zeros(shape, dtype=self._model.dtype, device=self.device) for shape in shapes] for _ in range(2)
+            [torch.zeros(shape, dtype=self._model.dtype, device=self.device) for shape in shapes]
+            for _ in range(2)
         )
         return keys, values
 
@@ -231,7 +245,8 @@ class PlainForward:
         ids_M = _together([call.ids_BN.flatten() for call in calls])
         hidden_ME = self._inner.embed_tokens(ids_M)
         rotary = self._rotary(
-            hidden_ME, _together([call.position_BN.expand_as(call.ids_BN).flatten() for call in calls])
+            hidden_ME,
+            _together([call.position_BN.expand_as(call.ids_BN).flatten() for call in calls]),
         )
         biases = [call.bias(hidden_ME.dtype) for call in calls]
         for number, layer in enumerate(self._layers):
@@ -240,12 +255,18 @@ class PlainForward:
         read = []
         for call, part in zip(calls, parts, strict=True):
             hidden_BNE = part.view(*call.ids_BN.shape, -1)
-            read.append(hidden_BNE if call.positions is None else read_positions(hidden_BNE, call.positions))
-        logits_RV = self._model.lm_head(_together([each.reshape(-1, each.shape[-1]) for each in read]))
+            read.append(
+                hidden_BNE if call.positions is None else read_positions(hidden_BNE, call.positions)
+            )
+        logits_RV = self._model.lm_head(
+            _together([each.reshape(-1, each.shape[-1]) for each in read])
+        )
         rows = logits_RV.split([each.shape[0] * each.shape[1] for each in read])
         return [part.unflatten(0, each.shape[:2]) for part, each in zip(rows, read, strict=True)]
 
-    def _rotary(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _rotary(
+        self, hidden_ME: torch.Tensor, position_M: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation
         gives them."""
         limit = self._config.max_position_embeddings
@@ -277,25 +298,40 @@ def _run(
 ) -> torch.Tensor:
     """One layer on the M tokens of all calls, in place."""
     normed_ME = _normed(hidden_ME, layer.before)
-    query, key, value = (F.linear(normed_ME, *own).view(len(hidden_ME), -1, layer.head) for own in layer.projections)
+    query, key, value = (
+        F.linear(normed_ME, *own).view(len(hidden_ME), -1, layer.head) for own in layer.projections
+    )
     if layer.norms is not None:
-        query, key = (_normed(each, norm) for each, norm in zip((query, key), layer.norms, strict=True))
+        query, key = (
+            _normed(each, norm) for each, norm in zip((query, key), layer.norms, strict=True)
+        )
     # Angles are of positions, the same for all heads: queries and keys are rotated together.
     rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
     queries, own, begin = query.shape[1], [], 0
     for call in calls:
         end = begin + call.ids_BN.numel()
-        parts = (rotated_MHD[begin:end, :queries], rotated_MHD[begin:end, queries:], value[begin:end])
+        parts = (
+            rotated_MHD[begin:end, :queries],
+            rotated_MHD[begin:end, queries:],
+            value[begin:end],
+        )
         shape = (*call.ids_BN.shape, -1, layer.head)
         query_BHND, key_BHND, value_BHND = (each.view(shape).transpose(1, 2) for each in parts)
         if call.cache is not None:
             key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
         own.append((query_BHND, key_BHND, value_BHND))
         begin = end
-    if len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1 and all(bias is None for bias in biases):
+    if (
+        len(calls) > 1
+        and hidden_ME.is_cuda
+        and layer.groups == 1
+        and all(bias is None for bias in biases)
+    ):
         attended_ME = ragged_attention(own, layer.attention.scaling)
     else:
-        attended_ME = _together([_attended(layer, bias, *each) for bias, each in zip(biases, own, strict=True)])
+        attended_ME = _together(
+            [_attended(layer, bias, *each) for bias, each in zip(biases, own, strict=True)]
+        )
     hidden_ME += F.linear(attended_ME, *layer.out)
     normed_ME = _normed(hidden_ME, layer.after)
     if layer.dense is None:
@@ -322,7 +358,9 @@ def _attended(
         attended_BNHD = attended_BHND.transpose(1, 2)
     else:
         how = {"scaling": layer.attention.scaling, "is_causal": False}
-        attended_BNHD, _ = sdpa_attention_forward(layer.attention, query_BHND, key_BHKD, value_BHKD, bias_B1NK, **how)
+        attended_BNHD, _ = sdpa_attention_forward(
+            layer.attention, query_BHND, key_BHKD, value_BHKD, bias_B1NK, **how
+        )
     return attended_BNHD.reshape(-1, query_BHND.shape[1] * layer.head)
 
 
@@ -339,7 +377,9 @@ def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
         lengths = tuple(map(len, rows))
         ends: dict[str, Any] = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
         offsets = _offsets(lengths, rows[0].device)
-        return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets, **ends).transpose(1, 2)
+        return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets, **ends).transpose(
+            1, 2
+        )
 
     queries, keys, values = map(jagged, zip(*calls, strict=True))
     attended = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
@@ -366,7 +406,9 @@ def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
     return scale * root.mul(exact).to(values.dtype)
 
 
-def _rotated(values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Tensor) -> torch.Tensor:
+def _rotated(
+    values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Tensor
+) -> torch.Tensor:
     """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines
     have already."""
     exchanged_MHD = values_MHD.roll(values_MHD.shape[-1] // 2, -1)
@@ -426,14 +468,22 @@ def _is_untouched(module: nn.Module) -> bool:
     return (
         not _is_hooked(module)
         and kind.forward.__module__ == kind.__module__
-        and all(type(weight) is nn.Parameter for weight in module._parameters.values() if weight is not None)
+        and all(
+            type(weight) is nn.Parameter
+            for weight in module._parameters.values()
+            if weight is not None
+        )
     )
 
 
 def _is_hooked(module: nn.Module) -> bool:
     """Whether a module's call runs anything but its class's forward."""
     hooks = chain(module._forward_hooks.values(), module._forward_pre_hooks.values())
-    return "forward" in vars(module) or module._compiled_call_impl is not None or any(map(_is_foreign, hooks))
+    return (
+        "forward" in vars(module)
+        or module._compiled_call_impl is not None
+        or any(map(_is_foreign, hooks))
+    )
 
 
 def _is_foreign(hook: Any) -> bool:

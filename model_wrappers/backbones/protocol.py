@@ -18,8 +18,11 @@ import torch
 # What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
 # some, or not kept.
 Write = Literal["append", "replace", "none"]
-Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values by layer, (1, H, capacity, D) each
-ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
+Buffers = tuple[
+    list[torch.Tensor], list[torch.Tensor]
+]  # keys and values by layer, (1, H, capacity, D) each
+# tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
+ROOM = 64
 
 
 class KeyValues:
@@ -73,7 +76,9 @@ class KeyValues:
         assert 0 <= count <= self._kept, "no more than there are"
         self._kept -= count
 
-    def begin(self, count: int, write: Write = "append", slot_N: torch.Tensor | None = None) -> None:
+    def begin(
+        self, count: int, write: Write = "append", slot_N: torch.Tensor | None = None
+    ) -> None:
         """A call with `count` tokens. write, slot_N: as `Backbone.extend` takes them."""
         self._write, self._slot_N = write, slot_N
         self._filled = self._kept + (0 if write == "replace" else count)
@@ -126,7 +131,9 @@ class BackboneLike(Protocol):
     eos_id: int
     vocab_size: int
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each
         row's own: (B, n, V)."""
 
@@ -142,7 +149,11 @@ class Ledger:
         self._backbone: Any = backbone
         self.counter = getattr(backbone, "counter", backbone)  # the same for all that run one model
         self.tokenizer: Any = getattr(backbone, "tokenizer", None)
-        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.mask_id, self.eos_id, self.vocab_size = (
+            backbone.mask_id,
+            backbone.eos_id,
+            backbone.vocab_size,
+        )
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.max_length: int | None = getattr(backbone, "max_length", None)
@@ -188,7 +199,9 @@ class Ledger:
             self.enter(other.calls, other.rows, other.tokens, other.cached)
             self.changed += other.changed
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         """The backbone's logits, entered in the ledger."""
         self.enter(1, ids_BL.shape[0], ids_BL.numel())
         with counted_by(None):
@@ -206,7 +219,11 @@ class Ledger:
     ) -> tuple[torch.Tensor, KeyValues]:
         """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones
         that are not new."""
-        kept = 0 if cache is None else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
+        kept = (
+            0
+            if cache is None
+            else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
+        )
         self.enter(1, 1, ids_1N.numel(), kept)
         # A backbone that only appends need not know of the rest.
         how = {} if write == "append" else {"write": write, "slot_N": slot_N}
@@ -226,16 +243,24 @@ class Ledger:
         """
         if cache is not None:
             cache.forget(cache.get_seq_length())
-        return self.extend(ids_1L, torch.arange(ids_1L.shape[1], device=ids_1L.device), read_n, cache)
+        return self.extend(
+            ids_1L, torch.arange(ids_1L.shape[1], device=ids_1L.device), read_n, cache
+        )
 
     def denoise(
-        self, ids_1K: torch.Tensor, canvas_1C: torch.Tensor, previous_1CV: torch.Tensor | None, encoded: Any
+        self,
+        ids_1K: torch.Tensor,
+        canvas_1C: torch.Tensor,
+        previous_1CV: torch.Tensor | None,
+        encoded: Any,
     ) -> tuple[torch.Tensor, Any]:
         """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its
         own."""
         known = 0 if encoded is None else encoded.count
         parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
-        self.enter(len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0))
+        self.enter(
+            len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0)
+        )
         with counted_by(None):
             logits_1CV, encoded = self._backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
@@ -246,7 +271,8 @@ class Ledger:
         totals = [float(ledger._total) for ledger in (self, other) if ledger._total is not None]
         if any(math.isnan(total) or total == math.inf for total in totals):
             raise ValueError(
-                "the model's logits are not finite: its weights are damaged, or its dtype overflows (try float32)"
+                "the model's logits are not finite: its weights are damaged, or its dtype overflows"
+                " (try float32)"
             )
 
     def _watched(self, logits: torch.Tensor) -> torch.Tensor:

@@ -30,7 +30,10 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
-from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
+from transformers.conversion_mapping import (
+    get_checkpoint_conversion_mapping,
+    register_checkpoint_conversion_mapping,
+)
 
 from model_wrappers.backbones.heads import CausalAtPositions, ExpertsAtPositions, HeadAtPositions
 from model_wrappers.backbones.llada import Bidirectional
@@ -43,7 +46,11 @@ QWEN2_CHOICES: dict[str, Any] = {
     "rope_scaling": None,
     "attention_bias": True,
 }
-QWEN3_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": None, "attention_bias": False}
+QWEN3_CHOICES: dict[str, Any] = {
+    "use_sliding_window": False,
+    "rope_scaling": None,
+    "attention_bias": False,
+}
 
 
 @strict

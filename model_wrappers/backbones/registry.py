@@ -38,7 +38,13 @@ TRAINED = (
 SHIPPED = {"nano": NANO} | {f"nano-{name}": NANO / name for name in TRAINED}
 DEVICES = "cpu, cuda, cuda:0, ..."
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-SHORT_DTYPES = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
+SHORT_DTYPES = {
+    "fp32": "float32",
+    "float": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+}
 
 
 def model_folder(name: str | Path) -> Path:
@@ -80,7 +86,10 @@ def load_backbone(
     if isinstance(dtype, str) and dtype != "auto":
         dtype = dtype_named(dtype, torch_device)
     if reads_at not in (None, 0, -1):
-        raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
+        raise ValueError(
+            f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the"
+            " next)"
+        )
     given = _source(name)
     try:
         adapter = adapter_of(given)
@@ -91,7 +100,9 @@ def load_backbone(
         torch_dtype = dtype_named(dtype, torch_device, config)
         if family is None:
             _check_remote(config, trust_remote_code, adapter, cuda_graphs)
-            backbone: Backbone = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
+            backbone: Backbone = load_remote(
+                source, config, str(name), reads_at or 0, dtype=torch_dtype
+            )
             backbone.model.to(torch_device)
         else:
             family = family.imported()
@@ -107,7 +118,9 @@ def load_backbone(
     return backbone
 
 
-def _model(family: Any, source: str, config: dict[str, Any], adapter: Path | None, how: dict[str, Any]) -> Any:
+def _model(
+    family: Any, source: str, config: dict[str, Any], adapter: Path | None, how: dict[str, Any]
+) -> Any:
     """The model of a known family, with its adapter merged. how: options of transformers'
     `from_pretrained`."""
     check_dtypes(source)
@@ -117,7 +130,9 @@ def _model(family: Any, source: str, config: dict[str, Any], adapter: Path | Non
     return load_weights(family.model, source, settings, weights, **how)
 
 
-def _backbone(family: Any, model: Any, source: str, adapter: Path | None, name: str, cuda_graphs: bool) -> Backbone:
+def _backbone(
+    family: Any, model: Any, source: str, adapter: Path | None, name: str, cuda_graphs: bool
+) -> Backbone:
     """A loaded model with its tokenizer, which an adapter may bring."""
     tokenizer = None
     if adapter is not None:
@@ -139,7 +154,10 @@ def _source(name: str | Path) -> str:
     if folder.exists():
         return str(folder)
     if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
-        raise ValueError(f"cannot load model {name}: there is no such folder (valid: nano, a local folder, a hub id)")
+        raise ValueError(
+            f"cannot load model {name}: there is no such folder (valid: nano, a local folder, a"
+            " hub id)"
+        )
     return str(name)
 
 
@@ -149,22 +167,29 @@ def _check_folder(folder: Path) -> None:
     if not folder.exists():
         return
     if not (folder / "config.json").exists():
-        raise ValueError("it has no config.json: not a model folder; give nano, a folder or a hub id")
+        raise ValueError(
+            "it has no config.json: not a model folder; give nano, a folder or a hub id"
+        )
     if not (folder / ADAPTER).exists():
         for name in ADAPTER_WEIGHTS:
             if (folder / name).exists():
                 raise ValueError(f"it holds the weights of an adapter, {name}, and no {ADAPTER}")
 
 
-def _check_remote(config: dict[str, Any], trusted: bool, adapter: Path | None, cuda_graphs: bool) -> None:
+def _check_remote(
+    config: dict[str, Any], trusted: bool, adapter: Path | None, cuda_graphs: bool
+) -> None:
     """Raise ValueError unless a model of no known family may and can run by its own code."""
     if not trusted:
         raise ValueError(
-            f"unknown model_type {config.get('model_type')!r}; known: {', '.join(FAMILIES)}; --trust-remote-code "
-            "(trust_remote_code=True) runs the code that comes with a model"
+            f"unknown model_type {config.get('model_type')!r}; known: {', '.join(FAMILIES)};"
+            " --trust-remote-code (trust_remote_code=True) runs the code that comes with a model"
         )
     if cuda_graphs or adapter is not None:
-        raise ValueError("CUDA graphs and adapters need a model of a known family, not one that brings its own code")
+        raise ValueError(
+            "CUDA graphs and adapters need a model of a known family, not one that brings its own"
+            " code"
+        )
 
 
 def _attention(family: Family, name: str) -> str:
@@ -181,7 +206,9 @@ def _reason(error: Exception, source: str) -> str:
     reason = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
     if not isinstance(error, OSError | ValueError | RuntimeError):
         reason = f"{type(error).__name__} {reason}"
-    if isinstance(error, OSError) and not Path(source).exists():  # a name that the hub does not know
+    if (
+        isinstance(error, OSError) and not Path(source).exists()
+    ):  # a name that the hub does not know
         reason += " (valid: nano, a local folder, a hub id)"
     return reason
 
@@ -235,7 +262,9 @@ def _config(source: str) -> dict[str, Any]:
     family = family_of(config)
     if family is None:
         return config
-    if not {"hidden_size", "d_model", "text_config"} & set(config):  # transformers' own would take 28 GB
+    if not {"hidden_size", "d_model", "text_config"} & set(
+        config
+    ):  # transformers' own would take 28 GB
         raise ValueError("its config names no sizes, such as hidden_size")
     if not family.causal and family.mask is not None:
         for name in ("rope_scaling", "rope_parameters"):
@@ -301,20 +330,33 @@ def dtype_named(
 def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a model's folder or hub id; None where it has none."""
     kind: Any = PreTrainedTokenizerFast
-    if family.tokenizer is not None and not _has(source, "tokenizer.json") and _has(source, "vocab.json"):
+    if (
+        family.tokenizer is not None
+        and not _has(source, "tokenizer.json")
+        and _has(source, "vocab.json")
+    ):
         kind = family.tokenizer
     try:
         tokenizer = kind.from_pretrained(source)
     except Exception as error:  # tokenizers raises nothing more special
         if any((Path(source) / file).exists() for file in ("tokenizer.json", "vocab.json")):
-            reason = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+            reason = (
+                str(error)
+                if isinstance(error, OSError | ValueError)
+                else f"{type(error).__name__}: {error}"
+            )
             raise ValueError(f"cannot load the tokenizer of {source}: {reason}") from error
         return None
-    if (file := cached_file(source, "tokenizer.json", **QUIET)) is not None:  # loading numbers them anew where they gap
+    if (
+        file := cached_file(source, "tokenizer.json", **QUIET)
+    ) is not None:  # loading numbers them anew where they gap
         added = json.loads(Path(file).read_text(encoding="utf-8")).get("added_tokens") or []
         for each in added:
             if (found := tokenizer.convert_tokens_to_ids(each["content"])) != each["id"]:
-                raise ValueError(f"the tokenizer of {source} has {each['content']} as {each['id']}, and reads {found}")
+                raise ValueError(
+                    f"the tokenizer of {source} has {each['content']} as {each['id']}, and reads"
+                    f" {found}"
+                )
     return tokenizer
 
 

@@ -23,11 +23,17 @@ from model_wrappers.backbones.protocol import counted
 
 NAMED = 5  # most tensors that a message names
 # Missing files are None, not errors.
-QUIET = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+QUIET = {
+    f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")
+}
 
 
 def load_weights(
-    kind: Any, source: str, config: Any = None, weights: dict[str, torch.Tensor] | None = None, **options: Any
+    kind: Any,
+    source: str,
+    config: Any = None,
+    weights: dict[str, torch.Tensor] | None = None,
+    **options: Any,
 ) -> Any:
     """The model of a folder or hub id by a class of transformers' (`kind.from_pretrained`) with
     these options.
@@ -42,12 +48,18 @@ def load_weights(
         options["state_dict"] = weights
     with quiet():  # what transformers would print is said below
         model, info = kind.from_pretrained(
-            source if weights is None else None, ignore_mismatched_sizes=True, output_loading_info=True, **options
+            source if weights is None else None,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
         )
     if info["missing_keys"]:  # they would stay random
         raise ValueError(f"no weights for {_listed(info['missing_keys'])}")
     if info["mismatched_keys"]:  # and so would these
-        shapes = ((name, *("x".join(map(str, shape)) for shape in both)) for name, *both in info["mismatched_keys"])
+        shapes = (
+            (name, *("x".join(map(str, shape)) for shape in both))
+            for name, *both in info["mismatched_keys"]
+        )
         misshapen = (f"{name} ({there}, not {here})" for name, there, here in shapes)
         raise ValueError(f"weights of another shape than the config's: {_listed(misshapen)}")
     _check_unused(model, source, info["unexpected_keys"])
@@ -83,7 +95,9 @@ def check_dtypes(source: str) -> None:
             for name in tensors.keys():  # noqa: SIM118
                 dtype = tensors.get_slice(name).get_dtype()
                 if name.endswith("weight") and dtype.startswith(("I8", "U8", "F8", "F4")):
-                    raise ValueError(f"the tensor {name} is of type {dtype}: quantized weights are not supported")
+                    raise ValueError(
+                        f"the tensor {name} is of type {dtype}: quantized weights are not supported"
+                    )
 
 
 def _check_unused(model: Any, source: str, names: Iterable[str]) -> None:
@@ -98,9 +112,14 @@ def _check_unused(model: Any, source: str, names: Iterable[str]) -> None:
                     continue
                 tensor = tensors.get_tensor(name)
                 if tensor.is_floating_point() and bool(tensor.any()):
-                    raise ValueError(f"its layers have weights that this code does not compute, such as {name}")
+                    raise ValueError(
+                        f"its layers have weights that this code does not compute, such as {name}"
+                    )
     if unused:
-        warnings.warn(f"{source}: weights without a place in the model are left out: {_listed(unused)}", stacklevel=2)
+        warnings.warn(
+            f"{source}: weights without a place in the model are left out: {_listed(unused)}",
+            stacklevel=2,
+        )
 
 
 def _place_of(name: str) -> tuple[str, ...]:
@@ -142,24 +161,32 @@ class RemoteBackbone(Backbone):
 
     extend: Any = None
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         """As `Backbone.logits`; the vocabulary head runs everywhere.
 
         Raises ValueError for causal=True, and for a model that gives no logits of this shape.
         """
         if causal:
-            raise ValueError(f"{self.name} is run by code of its own, which is not asked for causal attention")
+            raise ValueError(
+                f"{self.name} is run by code of its own, which is not asked for causal attention"
+            )
         with torch.inference_mode(), counted(self.counter, len(ids_BL), ids_BL.numel()):
             logits_BLV = getattr(self.model(ids_BL), "logits", None)
         wanted = (*ids_BL.shape, self.vocab_size)
         if logits_BLV is None or logits_BLV.shape != wanted:
-            given = "no logits" if logits_BLV is None else f"logits of shape {tuple(logits_BLV.shape)}"
+            given = (
+                "no logits" if logits_BLV is None else f"logits of shape {tuple(logits_BLV.shape)}"
+            )
             raise ValueError(f"the code of {self.name} gives {given}, not those of shape {wanted}")
         read = self._read_in_whole(positions, ids_BL.shape[1], ids_BL.device)
         return logits_BLV if read is None else read_positions(logits_BLV, read)
 
 
-def load_remote(source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any) -> RemoteBackbone:
+def load_remote(
+    source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any
+) -> RemoteBackbone:
     """The model of a folder or hub id, by the automatic class that its config.json names, on the
     CPU.
 
@@ -173,10 +200,16 @@ def load_remote(source: str, config: dict[str, Any], name: str, reads_at: ReadsA
     for field in ("mask_token_id", "eos_token_id"):
         if type(getattr(model.config, field, None)) is not int:
             setattr(model.config, field, getattr(tokenizer, field, None))
-    lengths = [getattr(model.config, field) for field in LENGTH_FIELDS if hasattr(model.config, field)]
-    model.config.max_position_embeddings = lengths[0] if lengths else sys.maxsize  # no limit that is known
+    lengths = [
+        getattr(model.config, field) for field in LENGTH_FIELDS if hasattr(model.config, field)
+    ]
+    model.config.max_position_embeddings = (
+        lengths[0] if lengths else sys.maxsize
+    )  # no limit that is known
     end = "" if tokenizer is None or tokenizer.eos_token is None else str(tokenizer.eos_token)
-    family = Family(str(config.get("model_type")), type(model), {}, end_of_turn=end, reads_at=reads_at)
+    family = Family(
+        str(config.get("model_type")), type(model), {}, end_of_turn=end, reads_at=reads_at
+    )
     return RemoteBackbone(family, model, tokenizer, name)
 
 

@@ -23,11 +23,23 @@ if TYPE_CHECKING:
 
 Function = Callable[..., None]  # of a Request and its options
 F = TypeVar("F", bound=Function)
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")  # no sign that separates methods or options on a command line
+NAME = re.compile(
+    r"[A-Za-z][A-Za-z0-9_./-]*"
+)  # no sign that separates methods or options on a command line
 # What `decode` and a command line take themselves: no option of a registered decoder has such a
 # name.
 TAKEN = {
-    *("backbone", "prompt_ids", "method", "gen_length", "block_length", "temperature", "seed", "sampler", "given"),
+    *(
+        "backbone",
+        "prompt_ids",
+        "method",
+        "gen_length",
+        "block_length",
+        "temperature",
+        "seed",
+        "sampler",
+        "given",
+    ),
     *("observer", "draft", "role"),
 }
 
@@ -108,10 +120,14 @@ METHODS: dict[str, Decoder] = {
     "entropy": _here("entropy", "confidence", may_leave_masks=True),
     "block": _here("block", may_leave_masks=True),
     "s2d2": _here("s2d2", needs_extend=True, may_leave_masks=True, blocks_only=True, label="S2D2"),
-    "ar": _here("ar", semi_autoregressive=False, needs_extend=True, causal=True, label="Autoregressive"),
+    "ar": _here(
+        "ar", semi_autoregressive=False, needs_extend=True, causal=True, label="Autoregressive"
+    ),
     "renoise": _here("renoise", greedy_only=True, canvases=True),
     "klass": _here("klass", may_leave_masks=True, label="KLASS"),
-    "wino": _here("wino", needs_extend=True, may_leave_masks=True, whole_sequence=True, label="WINO"),
+    "wino": _here(
+        "wino", needs_extend=True, may_leave_masks=True, whole_sequence=True, label="WINO"
+    ),
     "freedave": _here("freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"),
     "pc_sampler": _here("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
     "prophet": _here("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
@@ -149,9 +165,14 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     if same and same[0] != same[1] and {module for module, _ in same} != {"__main__"}:
         raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
-    names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
+    names = (
+        decoder.options.__struct_fields__
+    )  # raises here, not at the first call, for a bad annotation
     if taken := [option for option in names if option in TAKEN]:
-        raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
+        raise ValueError(
+            f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another"
+            " name"
+        )
     METHODS[name] = replace(decoder, name=name)
 
 
@@ -159,7 +180,8 @@ def check_name(name: str) -> None:
     """ValueError for a name that cannot be written on a command line."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(
-            f"a decoder's name is letters, digits, '_', '-', '.' and '/', not {name!r}; write @register(name)"
+            f"a decoder's name is letters, digits, '_', '-', '.' and '/', not {name!r}; write"
+            " @register(name)"
         )
 
 
@@ -181,7 +203,10 @@ def decoder_named(method: Method) -> Decoder:
         registered = (decoder for decoder in METHODS.values() if decoder.source is method)
         return next(registered, Decoder(method, name_of_function(method)))
     if not isinstance(method, str):
-        raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
+        raise ValueError(
+            f"{method!r} is no method: give a function of (request, options), or of"
+            f" {', '.join(METHODS)}"
+        )
     if method not in METHODS:
         _import_method(method)
     if method not in METHODS:

@@ -1,4 +1,5 @@
-"""Autoregressive decoding, token by token with kept keys and values: the reference that every reader knows."""
+"""Autoregressive decoding, token by token with kept keys and values: the reference that every
+reader knows."""
 
 import torch
 
@@ -8,27 +9,35 @@ from model_wrappers.sampling import draw, token_probs
 
 
 class AROptions(Options, frozen=True, kw_only=True):
-    """logits_eos_inf: EOS and the end of a turn are never predicted, so that all of the response is written."""
+    """logits_eos_inf: EOS and the end of a turn are never predicted, so that all of the response is
+    written."""
 
     logits_eos_inf: bool = False
 
 
 def decode_ar(request: Request, options: AROptions) -> None:
-    """One call a token, over the prompt or the token before it; what stands after EOS or an end of turn is EOS.
+    """One call a token, over the prompt or the token before it; what stands after EOS or an end of
+    turn is EOS.
 
     Logits of the last token predict the next one, as transformers' causal models have them.
     """
     backbone, x_1L, device = request.backbone, request.x_1L, request.x_1L.device
     ends = [each for each in (backbone.eos_id, backbone.eot_id) if each is not None]
-    empty = [at for at in range(request.start, request.start + request.length) if at not in request.given]
+    empty = [
+        at for at in range(request.start, request.start + request.length) if at not in request.given
+    ]
     cache, known = None, 0
     for number, at in enumerate(empty):
         new_N = torch.arange(known, at, device=device)
         visible_NK = None
         if len(new_N) > 1:  # else it sees all
             visible_NK = torch.arange(at, device=device) <= new_N[:, None]
-        logits_11V, cache = backbone.extend(x_1L[:, known:at], new_N, new_N[-1:] - known, cache, visible_NK)
-        probs_1V = token_probs(logits_11V[0], request.temperature, ends if options.logits_eos_inf else None)
+        logits_11V, cache = backbone.extend(
+            x_1L[:, known:at], new_N, new_N[-1:] - known, cache, visible_NK
+        )
+        probs_1V = token_probs(
+            logits_11V[0], request.temperature, ends if options.logits_eos_inf else None
+        )
         token_1, known = draw(probs_1V, request.temperature, request.sampler), at
         request.commit([at], token_1, probs_1V[0, token_1], "drawn")
         if int(token_1) in ends:

@@ -1,10 +1,11 @@
 """Block diffusion's own sampler: a schedule, a threshold, edits.
 
-A step commits the block's masked positions whose confidence exceeds a threshold, and at least as many as the schedule
-has for it. With an editing threshold a step also replaces tokens of the block, where the model now has another one with
-more confidence than that; the block then ends after a pass that had nothing to do. Source: SDAR (arXiv 2510.06303,
-JetAstra/SDAR `generate.py`); LLaDA2.0 and 2.1 (inclusionAI, `generate`), with their edits; Fast-dLLM v2 (arXiv
-2509.26328, `batch_sample`), with its sub-blocks. Shapes: L length of prompt and response, N positions of the block.
+A step commits the block's masked positions whose confidence exceeds a threshold, and at least as
+many as the schedule has for it. With an editing threshold a step also replaces tokens of the block,
+where the model now has another one with more confidence than that; the block then ends after a pass
+that had nothing to do. Source: SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and
+2.1 (inclusionAI, `generate`), with their edits; Fast-dLLM v2 (arXiv 2509.26328, `batch_sample`),
+with its sub-blocks. Shapes: L length of prompt and response, N positions of the block.
 """
 
 from itertools import count
@@ -19,11 +20,12 @@ from model_wrappers.sampling import quotas
 
 
 class BlockOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: denoising steps of a block, over which its positions are spread evenly (None: its length). threshold: a
-    confidence above it commits a position beyond that (None: none does). editing_threshold: the confidence in another
-    token above which it replaces a committed one (None: none does). max_post_steps: most passes for edits once a block
-    has no mask. remasking: which positions come first. sub_block: length of the parts that a block is decoded in, left
-    to right, each with these steps (None: all at once). stop_at_eos: once a block is done.
+    """steps: denoising steps of a block, over which its positions are spread evenly (None: its
+    length). threshold: a confidence above it commits a position beyond that (None: none does).
+    editing_threshold: the confidence in another token above which it replaces a committed one
+    (None: none does). max_post_steps: most passes for edits once a block has no mask. remasking:
+    which positions come first. sub_block: length of the parts that a block is decoded in, left to
+    right, each with these steps (None: all at once). stop_at_eos: once a block is done.
     """
 
     steps: Positive | None = None
@@ -36,18 +38,22 @@ class BlockOptions(EndOptions, frozen=True, kw_only=True):
 
 
 def decode_block(request: Request, options: BlockOptions) -> None:
-    """Fill the response. A mask that is chosen counts as a token and stays, as in the official samplers."""
+    """Fill the response. A mask that is chosen counts as a token and stays, as in the official
+    samplers."""
     x_1L, choice = request.x_1L, Choice(request, options)
     length = options.sub_block or request.block_length
     for name, value in {"steps": options.steps, "sub_block": options.sub_block}.items():
         if (value or 1) > request.block_length:
-            raise ValueError(f"{name}={value} must be at most the block length, {request.block_length}")
+            raise ValueError(
+                f"{name}={value} must be at most the block length, {request.block_length}"
+            )
     schedule = quotas(length, options.steps or length)
     for block in request.blocks():
         begin, end = block.start, block.stop
         choice.cache.begin_block(begin, end)
         if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
-            # The finished block before has the logits of this one's first token, which is not denoised.
+            # The finished block before has the logits of this one's first token, which is not
+            # denoised.
             first_1 = torch.tensor([begin], device=x_1L.device)
             token_1, confidence_1, _ = choice.propose(x_1L, first_1)
             request.commit(first_1, token_1, confidence_1, "unmasked")
@@ -60,7 +66,9 @@ def decode_block(request: Request, options: BlockOptions) -> None:
         request.finish(block)
 
 
-def denoise(choice: Choice, options: BlockOptions, schedule: list[int], own_N: torch.Tensor) -> None:
+def denoise(
+    choice: Choice, options: BlockOptions, schedule: list[int], own_N: torch.Tensor
+) -> None:
     """Fill positions (N,) of a block, by a quota a step and the thresholds, and edit them."""
     request, x_1L = choice.request, choice.request.x_1L
     done = 0  # passes without a mask
@@ -99,7 +107,8 @@ def commit_best(
     threshold: float | None,
     in_order: bool = False,
 ) -> None:
-    """Commit all over the threshold, or as many as the quota has if it has more; the surest, or the first.
+    """Commit all over the threshold, or as many as the quota has if it has more; the surest, or the
+    first.
 
     at_M: candidates, with the tokens and confidences proposed for them, (M,) each.
     """

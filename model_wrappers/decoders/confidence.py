@@ -1,8 +1,9 @@
-"""Commit all positions of a step that are confident enough: by threshold, by factor, by entropy budget.
+"""Commit all positions of a step that are confident enough: by threshold, by factor, by entropy
+budget.
 
-LLaDA's loop with another commit rule; at least one position is committed a step. `threshold` and `factor`: Fast-dLLM
-(Wu et al., arXiv 2505.22618). `entropy`: EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). Outside the FeF-DLLM paper.
-Shapes: N candidates, V vocabulary.
+LLaDA's loop with another commit rule; at least one position is committed a step. `threshold` and
+`factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`: EB-Sampler (Ben-Hamu et al., arXiv
+2505.24857). Outside the FeF-DLLM paper. Shapes: N candidates, V vocabulary.
 """
 
 import torch
@@ -39,14 +40,18 @@ class Threshold:
     def steps(self, masked: int) -> int:
         return masked
 
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(
+        self, step: int, position_N: torch.Tensor, candidates: Candidates
+    ) -> tuple[torch.Tensor, int]:
         return candidates.confidence_N, max(1, int((candidates.confidence_N >= self._limit).sum()))
 
 
 class Factor(Threshold):
     """The largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th highest confidence."""
 
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(
+        self, step: int, position_N: torch.Tensor, candidates: Candidates
+    ) -> tuple[torch.Tensor, int]:
         ranked_N = candidates.confidence_N.double().sort(descending=True).values
         n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
         fits = ((n_N + 1) * (1 - ranked_N) < self._limit).nonzero()
@@ -54,9 +59,12 @@ class Factor(Threshold):
 
 
 class Entropy(Threshold):
-    """The largest set, lowest entropy first, whose summed entropy less its maximum is at most gamma."""
+    """The largest set, lowest entropy first, whose summed entropy less its maximum is at most
+    gamma."""
 
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(
+        self, step: int, position_N: torch.Tensor, candidates: Candidates
+    ) -> tuple[torch.Tensor, int]:
         entropy_N = torch.distributions.Categorical(logits=candidates.logits_NV.double()).entropy()
         ranked_N = entropy_N.sort().values
         fits = (ranked_N.cumsum(0) - ranked_N <= self._limit).nonzero()
@@ -79,5 +87,6 @@ def decode_entropy(request: Request, options: EntropyOptions) -> None:
 
 
 def _decode(request: Request, options: UnmaskOptions, rule: Rule) -> None:
-    # Confidences in float64, as in the official code: at 0.99999999 float32 knows no order any more.
+    # Confidences in float64, as in the official code: at 0.99999999 float32 knows no order any
+    # more.
     unmask(Choice(request, options, torch.float64), rule)

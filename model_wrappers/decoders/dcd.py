@@ -1,7 +1,9 @@
-"""DCD-style decoding: a diffusion proposal corrected by a causal model (after Liu et al., Discrete Copula Diffusion).
+"""DCD-style decoding: a diffusion proposal corrected by a causal model (after Liu et al., Discrete
+Copula Diffusion).
 
-As in the FeF-DLLM paper's reproduction, the copula model is the same checkpoint under a causal attention bias, and the
-proposal's logits are l_cop + alpha * l_diff, of a position's own token. Shapes: L length, N candidates, V vocabulary.
+As in the FeF-DLLM paper's reproduction, the copula model is the same checkpoint under a causal
+attention bias, and the proposal's logits are l_cop + alpha * l_diff, of a position's own token.
+Shapes: L length, N candidates, V vocabulary.
 """
 
 import torch
@@ -12,10 +14,11 @@ from model_wrappers.request import Request
 
 
 class DCDOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: diffusion steps for the whole response (None: its length). alpha: weight of the diffusion logits.
+    """steps: diffusion steps for the whole response (None: its length). alpha: weight of the
+    diffusion logits.
 
-    sequential: fill the masked positions left to right, one causal pass each, then keep the step's quota and re-mask
-    the rest; else one causal pass a step.
+    sequential: fill the masked positions left to right, one causal pass each, then keep the step's
+    quota and re-mask the rest; else one causal pass a step.
     """
 
     steps: Positive | None = None
@@ -30,7 +33,9 @@ def decode_dcd(request: Request, options: DCDOptions) -> None:
 
     def one_pass(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         diffusion_NV = backbone.logits(x_1L, positions=position_N)[0]
-        return choice(backbone.logits(x_1L, positions=position_N, causal=True)[0] + alpha * diffusion_NV)
+        return choice(
+            backbone.logits(x_1L, positions=position_N, causal=True)[0] + alpha * diffusion_NV
+        )
 
     def left_to_right(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         diffusion_NV = backbone.logits(x_1L, positions=position_N)[0]

@@ -1,9 +1,10 @@
 """KLASS: commit every position that is confident and stable (Kim et al., arXiv 2511.05664).
 
-A position is committed when its confidence exceeds one threshold and the KL divergence of its distribution from the
-step before is below another, for `history` steps in a row; if none is, the most confident one. Both are float64, as in
-the official code. The next block is read too: its first step is compared with the last one of this block. Shapes: M
-positions whose logits are read, V vocabulary.
+A position is committed when its confidence exceeds one threshold and the KL divergence of its
+distribution from the step before is below another, for `history` steps in a row; if none is, the
+most confident one. Both are float64, as in the official code. The next block is read too: its first
+step is compared with the last one of this block. Shapes: M positions whose logits are read, V
+vocabulary.
 """
 
 import torch
@@ -16,8 +17,8 @@ EPSILON = 1e-12  # the official code's, in the logarithms of the divergence
 
 
 class KLASSOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """conf_threshold: what a committed position's confidence exceeds. kl_threshold: nats that its divergences stay
-    below. history: how many divergences.
+    """conf_threshold: what a committed position's confidence exceeds. kl_threshold: nats that its
+    divergences stay below. history: how many divergences.
     """
 
     conf_threshold: Share = 0.9
@@ -32,7 +33,8 @@ def decode_klass(request: Request, options: KLASSOptions) -> None:
 
 
 class Stability:
-    """What is remembered of every position: its distribution at the step before, and for how long it was stable."""
+    """What is remembered of every position: its distribution at the step before, and for how long
+    it was stable."""
 
     def __init__(self, request: Request, options: KLASSOptions) -> None:
         self.choice = Choice(request, options, torch.float64)
@@ -40,8 +42,12 @@ class Stability:
         length = request.x_1L.shape[1]
         # Of each position the row in the latest probs; -1: none.
         self._row_L = torch.full((length,), -1, device=request.x_1L.device)
-        self._probs_MV = torch.empty(0, request.backbone.vocab_size, dtype=torch.float64, device=request.x_1L.device)
-        self._stable_L = torch.zeros(length, dtype=torch.long, device=request.x_1L.device)  # steps in a row
+        self._probs_MV = torch.empty(
+            0, request.backbone.vocab_size, dtype=torch.float64, device=request.x_1L.device
+        )
+        self._stable_L = torch.zeros(
+            length, dtype=torch.long, device=request.x_1L.device
+        )  # steps in a row
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """The candidates of a step; the masks of the next block are read with them."""
@@ -63,19 +69,27 @@ class Stability:
         before_MV = self._probs_MV[self._row_L[read_M][known_M]]
         now_MV = probs_MV[known_M]
         divergence_M = (now_MV * ((now_MV + EPSILON).log() - (before_MV + EPSILON).log())).sum(-1)
-        calm_M = torch.zeros_like(known_M).masked_scatter(known_M, divergence_M < self._options.kl_threshold)
+        calm_M = torch.zeros_like(known_M).masked_scatter(
+            known_M, divergence_M < self._options.kl_threshold
+        )
         self._stable_L[read_M] = torch.where(calm_M, self._stable_L[read_M] + 1, 0)
         self._probs_MV = probs_MV
-        self._row_L.fill_(-1)  # with a dual cache the next block is read at the first step of this one alone
+        self._row_L.fill_(
+            -1
+        )  # with a dual cache the next block is read at the first step of this one alone
         self._row_L[read_M] = torch.arange(len(read_M), device=read_M.device)
 
     def steps(self, masked: int) -> int:
         return masked
 
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(
+        self, step: int, position_N: torch.Tensor, candidates: Candidates
+    ) -> tuple[torch.Tensor, int]:
         """All that are confident and stable; if there is none, the most confident one."""
         confidence_N, history = candidates.confidence_N, self._options.history
-        ready_N = (self._stable_L[position_N] >= history) & (confidence_N > self._options.conf_threshold)
+        ready_N = (self._stable_L[position_N] >= history) & (
+            confidence_N > self._options.conf_threshold
+        )
         if step < history - 1 or not bool(ready_N.any()):
             return confidence_N, 1
         return confidence_N.masked_fill(~ready_N, -torch.inf), int(ready_N.sum())

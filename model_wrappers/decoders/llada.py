@@ -1,8 +1,9 @@
 """LLaDA: semi-autoregressive blocks, low-confidence remasking (Nie et al., arXiv 2502.09992).
 
-Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`. Decoders that differ in
-where logits come from, or in how many positions a step commits, share the loop and the token choice. Shapes: L length
-of prompt and response, N candidates (masked positions up to the block's end), V vocabulary.
+Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`.
+Decoders that differ in where logits come from, or in how many positions a step commits, share the
+loop and the token choice. Shapes: L length of prompt and response, N candidates (masked positions
+up to the block's end), V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
 
 
 class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """steps: forwards for the whole response (None: its length), a multiple of the number of blocks. cfg_scale: weight
-    of classifier-free guidance; above 0 a step has a second row, the prompt masked. remasking: which predictions stay.
+    """steps: forwards for the whole response (None: its length), a multiple of the number of
+    blocks. cfg_scale: weight of classifier-free guidance; above 0 a step has a second row, the
+    prompt masked. remasking: which predictions stay.
     """
 
     steps: Positive | None = None
@@ -38,7 +40,10 @@ class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.cfg_scale and self.cache != "none":
-            raise ValueError(f"cfg_scale={self.cfg_scale} runs two rows, cache={self.cache!r} one; use cache='none'")
+            raise ValueError(
+                f"cfg_scale={self.cfg_scale} runs two rows, cache={self.cache!r} one; use"
+                " cache='none'"
+            )
 
 
 def decode_llada(request: Request, options: LLaDAOptions) -> None:
@@ -50,7 +55,9 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
     def guided(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, mask_id)])
         conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=position_N)
-        return choice(unconditional_NV + (options.cfg_scale + 1) * (conditional_NV - unconditional_NV))
+        return choice(
+            unconditional_NV + (options.cfg_scale + 1) * (conditional_NV - unconditional_NV)
+        )
 
     per_block = steps_per_block(request.length, request.block_length, options.steps)
     rule = Even(per_block, request.sampler if options.remasking == "random" else None)
@@ -58,7 +65,8 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
 
 
 class Candidates(NamedTuple):
-    """What a step proposes at its N candidates: tokens (N,), confidences (N,) and the logits (N, V) of these."""
+    """What a step proposes at its N candidates: tokens (N,), confidences (N,) and the logits (N, V)
+    of these."""
 
     token_N: torch.Tensor
     confidence_N: torch.Tensor
@@ -74,12 +82,16 @@ class Rule(Protocol):
     def steps(self, masked: int) -> int:
         """The most steps for a block with this many masks."""
 
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
-        """Scores (N,) of the candidates at positions (N,), the highest to be committed first; how many to commit."""
+    def select(
+        self, step: int, position_N: torch.Tensor, candidates: Candidates
+    ) -> tuple[torch.Tensor, int]:
+        """Scores (N,) of the candidates at positions (N,), the highest to be committed first; how
+        many to commit."""
 
 
 class Even:
-    """The official rule: quotas as even as can be, ranked by confidence, or at random if a sampler is given."""
+    """The official rule: quotas as even as can be, ranked by confidence, or at random if a sampler
+    is given."""
 
     def __init__(self, steps: int, random: Sampler | None = None) -> None:
         self._steps, self._random = steps, random
@@ -89,7 +101,9 @@ class Even:
         self._quotas = quotas(masked, self._steps)
         return self._steps
 
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(
+        self, step: int, position_N: torch.Tensor, candidates: Candidates
+    ) -> tuple[torch.Tensor, int]:
         score_N = candidates.confidence_N
         if self._random is not None:
             score_N = self._random.order(len(score_N)).to(score_N)
@@ -99,19 +113,25 @@ class Even:
 class Choice:
     """The official choice of a token at every candidate, and the confidence in it.
 
-    cache: where the logits of `propose` come from. dtype: of the softmax that gives confidences (None: the logits').
+    cache: where the logits of `propose` come from. dtype: of the softmax that gives confidences
+    (None: the logits').
     """
 
-    def __init__(self, request: Request, options: EndOptions, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, request: Request, options: EndOptions, dtype: torch.dtype | None = None
+    ) -> None:
         self.request, self.options, self._dtype = request, options, dtype
-        self.cache = make_cache(getattr(options, "cache", "none"), request.backbone, request.x_1L.shape[1])
+        self.cache = make_cache(
+            getattr(options, "cache", "none"), request.backbone, request.x_1L.shape[1]
+        )
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """What one forward of the sequence proposes at its candidates."""
         return self(self.cache.logits(x_1L, position_N))
 
     def __call__(self, logits_NV: torch.Tensor) -> Candidates:
-        """The candidates of logits (N, V). A mask that is chosen counts towards the step's quota, and remains."""
+        """The candidates of logits (N, V). A mask that is chosen counts towards the step's quota,
+        and remains."""
         backbone, temperature = self.request.backbone, self.request.temperature
         if self.options.logits_eos_inf:
             logits_NV = _without(logits_NV, backbone.eos_id)
@@ -134,9 +154,9 @@ def unmask(
 ) -> None:
     """LLaDA's loop: block after block, one forward and one commit a step.
 
-    propose: gives a step's candidates (None: the choice's forward). block_only: masks that an earlier block left are no
-    candidates; with a cache they never are after a block's first step. finish: called before a step commits; True if it
-    has filled the response, which ends decoding.
+    propose: gives a step's candidates (None: the choice's forward). block_only: masks that an
+    earlier block left are no candidates; with a cache they never are after a block's first step.
+    finish: called before a step commits; True if it has filled the response, which ends decoding.
     """
     request, cache = choice.request, choice.cache
     propose = choice.propose if propose is None else propose
@@ -163,25 +183,32 @@ def unmask(
         request.finish(block)
 
 
-def highest(length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:
+def highest(
+    length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int
+) -> torch.Tensor:
     """Indices (count,) of the highest scores, those of ascending positions in a row of `length`."""
-    # Ranked over the whole row, as the official sampler does: equal confidences then fall the same way.
+    # Ranked over the whole row, as the official sampler does: equal confidences then fall the same
+    # way.
     score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype, device=score_N.device)
     score_L[position_N] = score_N
     return torch.searchsorted(position_N, score_L.topk(count).indices)
 
 
 def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
-    """Steps of one block when the response (default: as many as its tokens) takes `steps`. Raises ValueError."""
+    """Steps of one block when the response (default: as many as its tokens) takes `steps`. Raises
+    ValueError."""
     blocks = length // block_length
     steps = length if steps is None else steps
     if steps < blocks or steps % blocks or steps > length:
         raise ValueError(
-            f"steps={steps} must be a multiple of the {blocks} blocks and at most the response length {length}"
+            f"steps={steps} must be a multiple of the {blocks} blocks and at most the response"
+            f" length {length}"
         )
     return steps // blocks
 
 
 def _without(logits_NV: torch.Tensor, *tokens: int) -> torch.Tensor:
     """The logits with those tokens at -inf; a copy, for the backbone may keep its own."""
-    return logits_NV.index_fill(-1, torch.tensor(tokens, dtype=torch.long, device=logits_NV.device), -torch.inf)
+    return logits_NV.index_fill(
+        -1, torch.tensor(tokens, dtype=torch.long, device=logits_NV.device), -torch.inf
+    )

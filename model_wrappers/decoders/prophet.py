@@ -1,9 +1,10 @@
-"""Prophet: stop as soon as the answer is clear (Li et al., "Diffusion Language Models Know the Answer Before Decoding",
-arXiv 2508.19982).
+"""Prophet: stop as soon as the answer is clear (Li et al., "Diffusion Language Models Know the
+Answer Before Decoding", arXiv 2508.19982).
 
-LLaDA's decoding, until the gap between the two highest logits, a mean over the positions of the answer, exceeds a
-threshold that falls as decoding goes on; then every mask gets its likeliest token. Shapes: L length of prompt and
-response, N candidates, M positions whose logits are read, A positions of the answer.
+LLaDA's decoding, until the gap between the two highest logits, a mean over the positions of the
+answer, exceeds a threshold that falls as decoding goes on; then every mask gets its likeliest
+token. Shapes: L length of prompt and response, N candidates, M positions whose logits are read, A
+positions of the answer.
 """
 
 import torch
@@ -12,13 +13,17 @@ from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_bl
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
 
-EARLY, MID = 0.33, 0.67  # shares of the steps at which a lower threshold begins; the official code's
+EARLY, MID = (
+    0.33,
+    0.67,
+)  # shares of the steps at which a lower threshold begins; the official code's
 
 
 class ProphetOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: forwards for the whole response without an exit (None: its length). early, mid, late: the gap that ends
-    decoding, a difference of logits, in each third of the steps. answer_start: index in the response of the answer's
-    first token (None: all of the response is the answer). answer_length: its tokens, without those beyond the response.
+    """steps: forwards for the whole response without an exit (None: its length). early, mid, late:
+    the gap that ends decoding, a difference of logits, in each third of the steps. answer_start:
+    index in the response of the answer's first token (None: all of the response is the answer).
+    answer_length: its tokens, without those beyond the response.
     """
 
     steps: Positive | None = None
@@ -30,8 +35,8 @@ class ProphetOptions(EndOptions, frozen=True, kw_only=True):
 
 
 def decode_prophet(request: Request, options: ProphetOptions) -> None:
-    """Fill the response. Raises ValueError for steps that do not fit its length and blocks, and for an answer that
-    begins outside it.
+    """Fill the response. Raises ValueError for steps that do not fit its length and blocks, and for
+    an answer that begins outside it.
     """
     steps = steps_per_block(request.length, request.block_length, options.steps)
     foresight = Foresight(request, options, steps * len(request.block_ends))
@@ -39,7 +44,8 @@ def decode_prophet(request: Request, options: ProphetOptions) -> None:
 
 
 class Foresight:
-    """What a step proposes at every mask of the response, and whether the answer is clear already."""
+    """What a step proposes at every mask of the response, and whether the answer is clear
+    already."""
 
     def __init__(self, request: Request, options: ProphetOptions, steps: int) -> None:
         self.choice = Choice(request, options)
@@ -51,7 +57,10 @@ class Foresight:
             first = request.start + options.answer_start
             self._answer_L[first : first + options.answer_length] = True
         else:
-            raise ValueError(f"answer_start={options.answer_start} must be in the response, 0 to {request.length - 1}")
+            raise ValueError(
+                f"answer_start={options.answer_start} must be in the response, 0 to"
+                f" {request.length - 1}"
+            )
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """The candidates of a step; the answer and the masks of later blocks are read with them."""
@@ -68,7 +77,9 @@ class Foresight:
             return False
         masked_M = self._request.x_1L[0, self._read_M] == self._request.mask_id
         token_M, confidence_M, _ = self._candidates
-        self._request.commit(self._read_M[masked_M], token_M[masked_M], confidence_M[masked_M], "unmasked")
+        self._request.commit(
+            self._read_M[masked_M], token_M[masked_M], confidence_M[masked_M], "unmasked"
+        )
         return True
 
     def _gap(self) -> float:
@@ -79,4 +90,10 @@ class Foresight:
 
     def _threshold(self) -> float:
         progress = self._step / self._steps
-        return self._options.early if progress < EARLY else self._options.mid if progress < MID else self._options.late
+        return (
+            self._options.early
+            if progress < EARLY
+            else self._options.mid
+            if progress < MID
+            else self._options.late
+        )

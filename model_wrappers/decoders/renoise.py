@@ -1,9 +1,10 @@
-"""Entropy-bounded re-noising of canvases: DiffusionGemma's own sampler (transformers, `generation_diffusion_gemma.py`).
+"""Entropy-bounded re-noising of canvases: DiffusionGemma's own sampler (transformers,
+`generation_diffusion_gemma.py`).
 
-A canvas begins as random tokens. A step draws a token at every position, keeps those of least entropy within a bound on
-their summed entropy (after EB-Sampler, arXiv 2505.24857), and puts random tokens in the place of the rest. It ends when
-the likeliest tokens stay the same and the mean entropy is small; they are the canvas's tokens. Shapes: C positions of
-the canvas, V vocabulary.
+A canvas begins as random tokens. A step draws a token at every position, keeps those of least
+entropy within a bound on their summed entropy (after EB-Sampler, arXiv 2505.24857), and puts random
+tokens in the place of the rest. It ends when the likeliest tokens stay the same and the mean
+entropy is small; they are the canvas's tokens. Shapes: C positions of the canvas, V vocabulary.
 """
 
 import torch
@@ -13,10 +14,11 @@ from model_wrappers.request import Request
 
 
 class RenoiseOptions(Options, frozen=True, kw_only=True):
-    """steps: most steps a canvas. entropy_bound: on the summed entropy, in nats, of what a step keeps but its largest.
-    t_max, t_min: temperature of the first step and, linearly, towards the last. stability: after how many steps with
-    the same likeliest tokens a canvas may end. confidence: which mean entropy, in nats, it must be below. stop_at_eos:
-    once a canvas has an end.
+    """steps: most steps a canvas. entropy_bound: on the summed entropy, in nats, of what a step
+    keeps but its largest. t_max, t_min: temperature of the first step and, linearly, towards the
+    last. stability: after how many steps with the same likeliest tokens a canvas may end.
+    confidence: which mean entropy, in nats, it must be below. stop_at_eos: once a canvas has an
+    end.
     """
 
     steps: Positive = 48
@@ -35,7 +37,9 @@ class RenoiseOptions(Options, frozen=True, kw_only=True):
 def decode_renoise(request: Request, options: RenoiseOptions) -> None:
     """Fill the response; its randomness is that of its own temperatures."""
     x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
-    ends = torch.tensor([end for end in (backbone.eos_id, backbone.eot_id) if end is not None], device=x_1L.device)
+    ends = torch.tensor(
+        [end for end in (backbone.eos_id, backbone.eot_id) if end is not None], device=x_1L.device
+    )
     encoded = None
     for block in request.blocks():
         begin, end, count = block.start, block.stop, len(block)
@@ -43,20 +47,30 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
         request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size).to(x_1L.device))
         previous_1CV, seen = None, list[torch.Tensor]()
         for left in range(options.steps, 0, -1):
-            logits_1CV, encoded = backbone.denoise(x_1L[:, :begin], x_1L[:, begin:end], previous_1CV, encoded)
-            previous_1CV = logits_1CV / (options.t_min + (options.t_max - options.t_min) * (left / options.steps))
+            logits_1CV, encoded = backbone.denoise(
+                x_1L[:, :begin], x_1L[:, begin:end], previous_1CV, encoded
+            )
+            previous_1CV = logits_1CV / (
+                options.t_min + (options.t_max - options.t_min) * (left / options.steps)
+            )
             probs_CV = torch.softmax(previous_1CV[0], -1, dtype=torch.float32)
             drawn_C, likeliest_C = sampler.tokens(probs_CV), previous_1CV[0].argmax(-1)
             entropy_C = torch.distributions.Categorical(logits=previous_1CV[0]).entropy()
             kept_C = within(entropy_C, options.entropy_bound)
-            request.commit(at_C[kept_C], drawn_C[kept_C], probs_CV[kept_C, drawn_C[kept_C]], "unmasked")
+            request.commit(
+                at_C[kept_C], drawn_C[kept_C], probs_CV[kept_C, drawn_C[kept_C]], "unmasked"
+            )
             noise_C = sampler.noise(count, backbone.vocab_size).to(x_1L.device)
             request.remask(at_C[~kept_C].tolist(), noise_C[~kept_C])
-            stable = len(seen) == options.stability and all(bool((each == likeliest_C).all()) for each in seen)
+            stable = len(seen) == options.stability and all(
+                bool((each == likeliest_C).all()) for each in seen
+            )
             seen = [*seen, likeliest_C][-options.stability :]
             if stable and bool(entropy_C.mean() < options.confidence):
                 break
-        request.commit(at_C, likeliest_C, probs_CV.gather(1, likeliest_C[:, None])[:, 0], "unmasked")
+        request.commit(
+            at_C, likeliest_C, probs_CV.gather(1, likeliest_C[:, None])[:, 0], "unmasked"
+        )
         if options.stop_at_eos and bool((is_end_C := torch.isin(likeliest_C, ends)).any()):
             behind_C = at_C[int(is_end_C.int().argmax()) + 1 :]
             request.commit(behind_C, backbone.eos_id, None, "filled")
@@ -66,7 +80,8 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
 
 
 def within(entropy_C: torch.Tensor, bound: float) -> torch.Tensor:
-    """Which positions of least entropy are within the bound on the sum of those before each, bool (C,)."""
+    """Which positions of least entropy are within the bound on the sum of those before each, bool
+    (C,)."""
     sorted_C, order_C = entropy_C.sort()
     kept_C = sorted_C.cumsum(0) - sorted_C <= bound
     return torch.zeros_like(kept_C).scatter(0, order_C, kept_C)

@@ -1,12 +1,14 @@
-"""S2D2: a block model drafts a block and verifies it itself, one token at a time (arXiv 2603.25702).
+"""S2D2: a block model drafts a block and verifies it itself, one token at a time (arXiv
+2603.25702).
 
-At block length 1 a block model is autoregressive. A step drafts every mask of the block in one pass, and a second pass
-has the target of each token of the first run of masks, given the drafts before it: they are accepted or corrected as in
-speculative sampling. Where too few drafts can be expected to be accepted, the step commits by a threshold, as `block`
-does. Source: phymhan/S2D2, `generate_ssd_policy.py`, without its other routing policies and its causal caches. With
-acceptance "match" it is Nemotron-Labs-Diffusion's linear speculation (SGLang, `linear_spec.py`), for models whose
-logits predict their own position. Shapes: N masked positions of the block, S those of their first run, M tokens of a
-verification, K kept, V vocabulary.
+At block length 1 a block model is autoregressive. A step drafts every mask of the block in one
+pass, and a second pass has the target of each token of the first run of masks, given the drafts
+before it: they are accepted or corrected as in speculative sampling. Where too few drafts can be
+expected to be accepted, the step commits by a threshold, as `block` does. Source: phymhan/S2D2,
+`generate_ssd_policy.py`, without its other routing policies and its causal caches. With acceptance
+"match" it is Nemotron-Labs-Diffusion's linear speculation (SGLang, `linear_spec.py`), for models
+whose logits predict their own position. Shapes: N masked positions of the block, S those of their
+first run, M tokens of a verification, K kept, V vocabulary.
 """
 
 import math
@@ -24,10 +26,11 @@ from model_wrappers.trace import How, Rejected, Window
 
 
 class S2D2Options(Options, frozen=True, kw_only=True):
-    """steps: of a block, over which its positions are spread evenly (None: its length). threshold: a confidence above
-    it commits without verification. min_span: the shortest run of masks that is verified. min_expected: how many drafts
-    must be expected to be accepted. acceptance: at temperature 0, "ratio" accepts a draft with min(1, target / draft)
-    of the probabilities at temperature 1, as the official code does, and "match" if it is the target's likeliest token.
+    """steps: of a block, over which its positions are spread evenly (None: its length). threshold:
+    a confidence above it commits without verification. min_span: the shortest run of masks that is
+    verified. min_expected: how many drafts must be expected to be accepted. acceptance: at
+    temperature 0, "ratio" accepts a draft with min(1, target / draft) of the probabilities at
+    temperature 1, as the official code does, and "match" if it is the target's likeliest token.
     stop_at_eos: once a block is done.
     """
 
@@ -40,14 +43,20 @@ class S2D2Options(Options, frozen=True, kw_only=True):
 
 
 def decode_s2d2(request: Request, options: S2D2Options) -> None:
-    """Fill the response. A mask that is chosen stays and is chosen again, as in the official sampler.
+    """Fill the response. A mask that is chosen stays and is chosen again, as in the official
+    sampler.
 
     Raises ValueError for a model whose logits predict the next position.
     """
     x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
     if backbone.reads_at:
-        raise ValueError("s2d2 verifies with masks, whose logits must predict their own position; this model's do not")
-    temperature = request.temperature or 1.0  # of the probabilities that judge, where the drafts are the likeliest too
+        raise ValueError(
+            "s2d2 verifies with masks, whose logits must predict their own position; this model's"
+            " do not"
+        )
+    temperature = (
+        request.temperature or 1.0
+    )  # of the probabilities that judge, where the drafts are the likeliest too
     by_match = options.acceptance == "match" and not request.temperature
     schedule = quotas(request.block_length, options.steps or request.block_length)
     for block in request.blocks():
@@ -59,7 +68,9 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             logits_1NV, cache = backbone.context(x_1L, masked_N)
             draft_NV = token_probs(logits_1NV[0], temperature)
             token_N = draw(draft_NV, request.temperature, sampler)
-            run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())  # masks without a gap, from the first on
+            run = 1 + int(
+                (masked_N.diff() == 1).cumprod(0).sum()
+            )  # masks without a gap, from the first on
             at_S, draft_SV = masked_N[:run], draft_NV[:run]
             committed = 0
             if run >= options.min_span and may_pay(draft_SV, options.min_expected):
@@ -69,29 +80,46 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 if by_match:
                     tokens, accepted = accept_matching(target_SV, drafts)
                 else:
-                    tokens, accepted = speculative_accept(target_SV, draft_SV, drafts, temperature, sampler)
+                    tokens, accepted = speculative_accept(
+                        target_SV, draft_SV, drafts, temperature, sampler
+                    )
                 committed = len(tokens)
-                how: list[How] = ["accepted" if number < accepted else "corrected" for number in range(committed)]
-                prob_C = target_SV[:committed].gather(1, torch.tensor(tokens, device=x_1L.device)[:, None])[:, 0]
+                how: list[How] = [
+                    "accepted" if number < accepted else "corrected" for number in range(committed)
+                ]
+                prob_C = target_SV[:committed].gather(
+                    1, torch.tensor(tokens, device=x_1L.device)[:, None]
+                )[:, 0]
                 request.commit(at_S[:committed], tokens, prob_C, how)
                 if accepted < run:
-                    request.reject(partial(rejected, at_S, drafts, accepted, logits_1NV[0, :run], logits_SV))
+                    request.reject(
+                        partial(rejected, at_S, drafts, accepted, logits_1NV[0, :run], logits_SV)
+                    )
                 window = Window(0, step, int(at_S[0]) - request.start, run, accepted, committed)
                 request.record(window, at_S.tolist())
             least = min(quota, len(masked_N)) - committed
             if least > 0:
                 confidence_N = draft_NV.gather(1, token_N[:, None])[:, 0]
                 left = slice(committed, None)
-                commit_best(request, masked_N[left], token_N[left], confidence_N[left], least, options.threshold)
+                commit_best(
+                    request,
+                    masked_N[left],
+                    token_N[left],
+                    confidence_N[left],
+                    least,
+                    options.threshold,
+                )
         if options.stop_at_eos and fill_after_eos(request):
             return
         request.finish(block)
 
 
 def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
-    """Whether at least this many drafts can be expected to be accepted (the official `soft_entropy_negexp`).
+    """Whether at least this many drafts can be expected to be accepted (the official
+    `soft_entropy_negexp`).
 
-    A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the greatest one.
+    A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the
+    greatest one.
     """
     if not least:
         return True
@@ -100,26 +128,38 @@ def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
 
 
 def accept_matching(target_SV: torch.Tensor, drafts: list[int]) -> tuple[list[int], int]:
-    """Accept drafts as long as they are the likeliest tokens; the first other one becomes that. As speculative_accept.
+    """Accept drafts as long as they are the likeliest tokens; the first other one becomes that. As
+    speculative_accept.
 
     So the tokens are those of greedy decoding one at a time.
     """
     best = likeliest(target_SV).tolist()
-    accepted = next((m for m, pair in enumerate(zip(best, drafts, strict=True)) if pair[0] != pair[1]), len(drafts))
+    accepted = next(
+        (m for m, pair in enumerate(zip(best, drafts, strict=True)) if pair[0] != pair[1]),
+        len(drafts),
+    )
     return [*drafts[:accepted], *best[accepted : accepted + 1]], accepted
 
 
-def verify(request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tensor, cache: KeyValues) -> torch.Tensor:
-    """The targets' logits (S, V): a mask at each position sees the blocks before its own, and the tokens before itself.
+def verify(
+    request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tensor, cache: KeyValues
+) -> torch.Tensor:
+    """The targets' logits (S, V): a mask at each position sees the blocks before its own, and the
+    tokens before itself.
 
-    begin: of the block. cache: what the draft's pass kept, the block with its masks last, which is hidden again.
+    begin: of the block. cache: what the draft's pass kept, the block with its masks last, which is
+    hidden again.
     """
     x_L, kept = request.x_1L[0], cache.get_seq_length()
-    chain_C = torch.arange(begin, int(at_S[-1]), device=x_L.device)  # the block's tokens, each seeing those before it
+    chain_C = torch.arange(
+        begin, int(at_S[-1]), device=x_L.device
+    )  # the block's tokens, each seeing those before it
     position_M = torch.cat([chain_C, at_S])
     ids_M = torch.cat([x_L.index_put((at_S,), draft_S)[chain_C], x_L[at_S]])
     sees_MC = chain_C < position_M[:, None]
-    visible_MK = torch.cat([torch.arange(kept, device=x_L.device).expand(len(ids_M), -1) < begin, sees_MC], 1)
+    visible_MK = torch.cat(
+        [torch.arange(kept, device=x_L.device).expand(len(ids_M), -1) < begin, sees_MC], 1
+    )
     visible_MK = torch.nn.functional.pad(visible_MK, (0, len(at_S)))
     visible_MK[:, kept:] |= torch.eye(len(ids_M), dtype=torch.bool, device=x_L.device)
     read_S = torch.arange(len(chain_C), len(ids_M), device=x_L.device)
@@ -128,9 +168,15 @@ def verify(request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tens
 
 
 def rejected(
-    at_S: torch.Tensor, drafts: list[int], accepted: int, draft_SV: torch.Tensor, target_SV: torch.Tensor
+    at_S: torch.Tensor,
+    drafts: list[int],
+    accepted: int,
+    draft_SV: torch.Tensor,
+    target_SV: torch.Tensor,
 ) -> Rejected:
     """The drafts from the first that was not accepted on. draft_SV, target_SV: logits."""
     token_R1 = torch.tensor(drafts[accepted:], device=at_S.device)[:, None]
-    draft_R, target_R = (token_probs(of[accepted:], 1.0).gather(1, token_R1)[:, 0] for of in (draft_SV, target_SV))
+    draft_R, target_R = (
+        token_probs(of[accepted:], 1.0).gather(1, token_R1)[:, 0] for of in (draft_SV, target_SV)
+    )
     return Rejected(at_S[accepted:].tolist(), drafts[accepted:], draft_R, target_R)

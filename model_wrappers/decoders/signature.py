@@ -39,13 +39,22 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     except (TypeError, ValueError) as error:  # it has no signature, or no parameter
         raise ValueError(f"{name} is no decoder: it must take a request") from error
     kinds = {each.name: _evaluated(each.annotation, function) for each in parameters}
-    second = parameters[0] if parameters else inspect.Parameter("options", inspect.Parameter.KEYWORD_ONLY)
+    second = (
+        parameters[0]
+        if parameters
+        else inspect.Parameter("options", inspect.Parameter.KEYWORD_ONLY)
+    )
     kind: Any = kinds.get(second.name)
     if _is_options(kind):
         defaults = _defaults(kind) if second.default in (None, second.empty) else second.default
         if issubclass(kind, Options) and second.default is second.empty:
             return Signature(kind, lambda options: ((options,), {}))
-        struct = _struct(kind.__name__, _types(kind), {each: getattr(defaults, each) for each in _types(kind)}, kind)
+        struct = _struct(
+            kind.__name__,
+            _types(kind),
+            {each: getattr(defaults, each) for each in _types(kind)},
+            kind,
+        )
         return Signature(struct, partial(_placed, second, kind))
     required = [each for each in parameters if each.default is each.empty and each.kind in (0, 1)]
     if not required:
@@ -56,8 +65,9 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     if required == [second] and kind is second.empty:
         return Signature(Options, lambda options: ((options,), {}))
     raise ValueError(
-        f"{name} is no decoder: it must take (request, options), the options annotated with a dataclass or a struct "
-        "derived from model_wrappers.options.Options, or options with defaults by name"
+        f"{name} is no decoder: it must take (request, options), the options annotated with a"
+        " dataclass or a struct derived from model_wrappers.options.Options, or options with"
+        " defaults by name"
     )
 
 
@@ -103,7 +113,9 @@ def _types(kind: Any) -> dict[str, Any]:
         types = get_type_hints(kind, include_extras=True)
     except Exception:  # names that are not known here
         types = {}
-    fields = [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
+    fields = (
+        [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
+    )
     return {name: types.get(name, Any) for name in fields or kind.__struct_fields__}
 
 
@@ -122,12 +134,19 @@ def _type(annotation: Any, default: Any) -> Any:
     return type(default) if isinstance(default, bool | float | str) else Any
 
 
-def _struct(name: str, types: dict[str, Any], defaults: dict[str, Any], kind: Any = Options) -> type[Options]:
+def _struct(
+    name: str, types: dict[str, Any], defaults: dict[str, Any], kind: Any = Options
+) -> type[Options]:
     """Options of these names, types and defaults, checked as `kind` checks them."""
     fields = [(option, types[option], default) for option, default in defaults.items()]
     if issubclass(kind, Options):
         bases, checks = (kind,), None
     else:
-        bases, checks = (Options,), {"check": lambda options: kind(**msgspec.structs.asdict(options))}
-    made: Any = msgspec.defstruct(name, fields, bases=bases, namespace=checks, frozen=True, kw_only=True)
+        bases, checks = (
+            (Options,),
+            {"check": lambda options: kind(**msgspec.structs.asdict(options))},
+        )
+    made: Any = msgspec.defstruct(
+        name, fields, bases=bases, namespace=checks, frozen=True, kw_only=True
+    )
     return made

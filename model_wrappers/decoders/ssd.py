@@ -1,9 +1,10 @@
 """SSD: self-speculative decoding, lossless at temperature 0 (Gao et al., arXiv 2510.04147).
 
-The latest logits rank the masked positions of the block by confidence. The first of them form a chain of
-(position, token), and one batch verifies every prefix of it. A draft is accepted if one-token-a-step LLaDA would choose
-that position and token there, so the tokens are LLaDA's. Departures from the paper: a linear chain, as in the FeF-DLLM
-paper's reproduction, and temperature 0 only. Shapes: L length, N masked positions, K nodes of a chain, V vocabulary.
+The latest logits rank the masked positions of the block by confidence. The first of them form a
+chain of (position, token), and one batch verifies every prefix of it. A draft is accepted if
+one-token-a-step LLaDA would choose that position and token there, so the tokens are LLaDA's.
+Departures from the paper: a linear chain, as in the FeF-DLLM paper's reproduction, and temperature
+0 only. Shapes: L length, N masked positions, K nodes of a chain, V vocabulary.
 """
 
 from bisect import bisect_right
@@ -37,7 +38,11 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
     backbone, x_1L, start = request.backbone, request.x_1L, request.start
     choice = Choice(request, options)
     drafts: list[Link] = []
-    done = rounds = 0  # done: steps that one-token-a-step LLaDA would have made; a block takes as many as it has masks
+    done = rounds = (
+        # done: steps that one-token-a-step LLaDA would have made; a block takes as many as it has
+        # masks
+        0
+    )
     masks_per_block = (x_1L[0, start:] == backbone.mask_id).reshape(-1, request.block_length).sum(1)
     steps_to_end: list[int] = masks_per_block.cumsum(0).tolist()  # of each block
     length = steps_to_end[-1]
@@ -50,7 +55,9 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
         nodes_KL = x_1L.repeat(len(drafts) + 1, 1)
         for k, draft in enumerate(drafts):
             nodes_KL[k + 1 :, draft.position] = draft.token
-        position_N = (x_1L[0, : block_end(done + len(drafts) + 1)] == backbone.mask_id).nonzero()[:, 0]
+        position_N = (x_1L[0, : block_end(done + len(drafts) + 1)] == backbone.mask_id).nonzero()[
+            :, 0
+        ]
         logits_KNV = backbone.logits(nodes_KL, positions=position_N)
 
         accepted = 0
@@ -59,14 +66,22 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
             accepted += 1
             at_end = done + accepted == length  # a node that fills the response chooses nothing
             end = block_end(done + accepted)
-            own = [] if at_end else ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], end, choice)[:1]
+            own = (
+                []
+                if at_end
+                else ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], end, choice)[:1]
+            )
         last: How = "corrected" if accepted < len(drafts) else "unmasked"
-        how: list[How] = ["accepted" if number < accepted else last for number in range(accepted + len(own))]
+        how: list[How] = [
+            "accepted" if number < accepted else last for number in range(accepted + len(own))
+        ]
         positions, tokens, confidences = map(list, zip(*drafts[:accepted], *own, strict=True))
         request.commit(positions, tokens, confidences, how)
         if drafts:
             if accepted < len(drafts):
-                request.reject(partial(rejected, drafts[accepted:], position_N, logits_KNV[accepted:]))
+                request.reject(
+                    partial(rejected, drafts[accepted:], position_N, logits_KNV[accepted:])
+                )
             first = drafts[0].position - start
             request.record(Window(0, rounds, first, len(drafts), accepted, accepted + len(own)))
             rounds += 1
@@ -74,22 +89,28 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
             break
         done += accepted + len(own)
         if done < length:
-            drafts = ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)[: options.draft_length]
+            drafts = ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)[
+                : options.draft_length
+            ]
 
 
 def ranked(
     x_L: torch.Tensor, position_N: torch.Tensor, logits_NV: torch.Tensor, end: int, choice: Choice
 ) -> list[Link]:
-    """The masked positions before `end` with the tokens that the logits choose, most confident first."""
+    """The masked positions before `end` with the tokens that the logits choose, most confident
+    first."""
     here_N = (x_L[position_N] == choice.request.mask_id) & (position_N < end)
     position_M = position_N[here_N]
     token_M, confidence_M, _ = choice(logits_NV[here_N])
     order_M = highest(len(x_L), position_M, confidence_M, len(position_M))
-    return list(map(Link, *(of_M[order_M].tolist() for of_M in (position_M, token_M, confidence_M))))
+    return list(
+        map(Link, *(of_M[order_M].tolist() for of_M in (position_M, token_M, confidence_M)))
+    )
 
 
 def rejected(links: list[Link], position_N: torch.Tensor, logits_KNV: torch.Tensor) -> Rejected:
-    """Links that were not accepted; of logits (K, N, V) at positions (N,) row k is the node that judges link k."""
+    """Links that were not accepted; of logits (K, N, V) at positions (N,) row k is the node that
+    judges link k."""
     number = {position: n for n, position in enumerate(position_N.tolist())}
     rows = range(len(links))
     probs_KV = torch.softmax(logits_KNV[rows, [number[link.position] for link in links]], -1)

@@ -1,9 +1,11 @@
-"""WINO: commit many tokens at a low threshold, and revoke those that do not hold (Hong et al., arXiv 2507.18578).
+"""WINO: commit many tokens at a low threshold, and revoke those that do not hold (Hong et al.,
+arXiv 2507.18578).
 
-After the sequence comes a shadow of the block: a mask for each position, which sees everything but the token that is
-there. What the shadow gives a committed token is its confidence without having seen itself; below a threshold the
-position is masked again, unless it was given. The bounds on commits and revocations of a step are the official code's.
-Shapes: L length of prompt and response, M with the shadow, N positions whose logits are read, V vocabulary.
+After the sequence comes a shadow of the block: a mask for each position, which sees everything but
+the token that is there. What the shadow gives a committed token is its confidence without having
+seen itself; below a threshold the position is masked again, unless it was given. The bounds on
+commits and revocations of a step are the official code's. Shapes: L length of prompt and response,
+M with the shadow, N positions whose logits are read, V vocabulary.
 """
 
 import torch
@@ -12,13 +14,18 @@ from model_wrappers.decoders.llada import Choice, UnmaskOptions, highest
 from model_wrappers.options import Share
 from model_wrappers.request import Request, fill_after_eos
 
-LEAST_LIMIT, MOST_LIMIT, SHARE = 5, 20, 0.7  # most commits of a step: a share of the masks, within these bounds
-FIRST_REVOCATIONS = 30  # a step revokes fewer positions than the step before committed; the first one fewer than this
+LEAST_LIMIT, MOST_LIMIT, SHARE = (
+    5,
+    20,
+    0.7,
+)  # most commits of a step: a share of the masks, within these bounds
+# a step revokes fewer positions than the step before committed; the first one fewer than this
+FIRST_REVOCATIONS = 30
 
 
 class WINOOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """threshold: what a committed position's confidence exceeds. threshold_back: what a committed token's confidence in
-    the shadow must reach to stay.
+    """threshold: what a committed position's confidence exceeds. threshold_back: what a committed
+    token's confidence in the shadow must reach to stay.
     """
 
     threshold: Share = 0.6
@@ -26,7 +33,8 @@ class WINOOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 def decode_wino(request: Request, options: WINOOptions) -> None:
-    """Fill the response. Raises ValueError for a backbone without `extend`: the shadow needs an attention mask."""
+    """Fill the response. Raises ValueError for a backbone without `extend`: the shadow needs an
+    attention mask."""
     if not request.backbone.can_extend:
         raise ValueError("wino needs a backbone with an attention mask (a method `extend`)")
     x_1L, mask_id = request.x_1L, request.mask_id
@@ -45,10 +53,15 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             position_N = first + masked_L[first:end].nonzero()[:, 0]
             if len(position_N) == 0:
                 break
-            # The model reads the candidates where they stand, and judges what is committed here through the shadow.
-            held = block[~masked_L[block] & ~given_L[block]]  # committed here, so that they may be revoked
+            # The model reads the candidates where they stand, and judges what is committed here
+            # through the shadow.
+            held = block[
+                ~masked_L[block] & ~given_L[block]
+            ]  # committed here, so that they may be revoked
             read_N = torch.cat([position_N, shadow.of(held)])
-            logits_NV = choice.cache.logits(shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM)
+            logits_NV = choice.cache.logits(
+                shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM
+            )
             token_N, confidence_N, _ = choice(logits_NV[: len(position_N)])
             probs_NV = torch.softmax(logits_NV[len(position_N) :], -1, dtype=torch.float64)
             back_N = probs_NV.gather(1, x_1L[0, held][:, None])[:, 0]
@@ -72,10 +85,12 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
 
 
 class Shadow:
-    """The masks after the sequence that judge a block's tokens, and what every token sees of the whole.
+    """The masks after the sequence that judge a block's tokens, and what every token sees of the
+    whole.
 
-    Where the model's logits come from the token before, a mask has the token before its position in front of it, which
-    it alone sees. position_M: of all tokens, in the sequence. visible_MM: bool, what each sees.
+    Where the model's logits come from the token before, a mask has the token before its position in
+    front of it, which it alone sees. position_M: of all tokens, in the sequence. visible_MM: bool,
+    what each sees.
     """
 
     def __init__(self, request: Request, block: torch.Tensor) -> None:
@@ -86,7 +101,9 @@ class Shadow:
         total = length + len(self._at)
         self.visible_MM = torch.zeros(total, total, dtype=torch.bool, device=block.device)
         self.visible_MM[:, :length] = True
-        judged = block.repeat_interleave(1 + self._lead)  # by which mask, and by what stands before it
+        judged = block.repeat_interleave(
+            1 + self._lead
+        )  # by which mask, and by what stands before it
         is_mask = self._at == judged
         self.visible_MM[length:, length:] = is_mask | (judged[:, None] == judged)
         for back in range(1 + self._lead):

@@ -1,4 +1,5 @@
-"""A report's folder: one page, its scripts, styles and data, and the runs' cards; opened from disk or any web host.
+"""A report's folder: one page, its scripts, styles and data, and the runs' cards; opened from disk
+or any web host.
 
 The first page has the main table with intervals, and figures that plotly draws in the page.
 """
@@ -35,12 +36,14 @@ MARK = ".fef-dllm-report"  # a folder that has this file is a report, and may be
 def write_site(book: Book, out: Path) -> int:
     """Write the report of a book into a folder, which is made, or replaced if it is a report.
 
-    Returns the number of responses in traced runs that have no trace. Raises UserError if the folder holds something
-    else, or cannot be written; it is replaced only by a whole one.
+    Returns the number of responses in traced runs that have no trace. Raises UserError if the
+    folder holds something else, or cannot be written; it is replaced only by a whole one.
     """
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no report; choose another folder with --out")
-    with explained(f"cannot write a report to {out}", OSError, instead="choose another folder with --out"):
+    with explained(
+        f"cannot write a report to {out}", OSError, instead="choose another folder with --out"
+    ):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
             made = Path(scratch) / "made"
@@ -79,7 +82,12 @@ def _write(book: Book, out: Path) -> int:
         lstrip_blocks=True,
     )
     page = environment.get_template("index.html.jinja").render(
-        title=" and ".join(book.names), table=table, cards=cards, scripts=SCRIPTS, styles=STYLES, several=len(cards) > 1
+        title=" and ".join(book.names),
+        table=table,
+        cards=cards,
+        scripts=SCRIPTS,
+        styles=STYLES,
+        several=len(cards) > 1,
     )
     (out / "index.html").write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return sum(len(run.items) for run in book.runs if run.config.traced) - films
@@ -94,7 +102,12 @@ def _contents(book: Book, traced: set[int]) -> dict[str, object]:
     return {
         "runs": list(book.names),
         "series": [
-            {"name": each.name, "run": each.run, "reference": each.reference, "traced": number in traced}
+            {
+                "name": each.name,
+                "run": each.run,
+                "reference": each.reference,
+                "traced": number in traced,
+            }
             for number, each in enumerate(book.series)
         ],
         "suites": [suite.title for suite in book.suites],
@@ -124,7 +137,10 @@ def card_of(run: Run, name: str, measured: pd.DataFrame) -> Card:
     scoring = meta.scoring or {}
     warnings = [
         *timing(run),
-        *(f"{suite} is not scored: {why}" for suite, why in (scoring.get("not_scored") or {}).items()),
+        *(
+            f"{suite} is not scored: {why}"
+            for suite, why in (scoring.get("not_scored") or {}).items()
+        ),
     ]
     parts: dict[str, Any] = {
         "Run": {
@@ -155,8 +171,16 @@ def tree_of(value: Any) -> Tree:
         return {str(name): tree_of(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         plain = all(not isinstance(each, dict | list | tuple) for each in value)
-        return ", ".join(str(tree_of(each)) for each in value) if plain else [tree_of(each) for each in value]
-    return {True: "yes", False: "no", None: "-"}[value] if isinstance(value, bool) or value is None else str(value)
+        return (
+            ", ".join(str(tree_of(each)) for each in value)
+            if plain
+            else [tree_of(each) for each in value]
+        )
+    return (
+        {True: "yes", False: "no", None: "-"}[value]
+        if isinstance(value, bool) or value is None
+        else str(value)
+    )
 
 
 # Marker shapes as plotly calls them; more than colors, so that the two do not repeat together.
@@ -172,7 +196,8 @@ LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 
 
 def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
-    """Name of every figure, its title, and by name of a choice (a suite) its plotly data and layout; without the empty.
+    """Name of every figure, its title, and by name of a choice (a suite) its plotly data and
+    layout; without the empty.
 
     A point's customdata is the address of its items.
     """
@@ -181,7 +206,13 @@ def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
         "acceptance": ("Acceptance by position in the window", dict(_acceptances(book))),
     }
     return [
-        (name, {"title": title, "choices": {choice: _json(figure) for choice, figure in found.items()}})
+        (
+            name,
+            {
+                "title": title,
+                "choices": {choice: _json(figure) for choice, figure in found.items()},
+            },
+        )
         for name, (title, found) in kinds.items()
         if found
     ]
@@ -196,7 +227,11 @@ def _json(figure: go.Figure) -> dict[str, Any]:
 def look_of(number: int) -> dict[str, Any]:
     """Color and marker of a series: both differ, so that either suffices to tell two apart."""
     turn = number // len(PALETTE)
-    return {"color": PALETTE[number % len(PALETTE)], "symbol": SYMBOLS[(number + turn) % len(SYMBOLS)], "size": 9}
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "symbol": SYMBOLS[(number + turn) % len(SYMBOLS)],
+        "size": 9,
+    }
 
 
 def _figure(x: str, y: str, **layout: Any) -> go.Figure:
@@ -205,7 +240,10 @@ def _figure(x: str, y: str, **layout: Any) -> go.Figure:
 
 def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
     """Of the means, and of every suite."""
-    choices: list[tuple[str, int | None]] = [("Mean", None), *((s.title, n) for n, s in enumerate(book.suites))]
+    choices: list[tuple[str, int | None]] = [
+        ("Mean", None),
+        *((s.title, n) for n, s in enumerate(book.suites)),
+    ]
     for title, suite in choices:
         figure = _figure("wall-clock speedup over LLaDA", "accuracy (%)", xaxis=SPEEDS)
         for number, series in enumerate(book.series):
@@ -213,7 +251,9 @@ def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
             own = frame[frame["method"] == series.method]
             if suite is not None:
                 key = book.suites[suite].key
-                own = own[(own["suite"] == key) & (book.suite_numbers[series.run].get(key) == suite)]
+                own = own[
+                    (own["suite"] == key) & (book.suite_numbers[series.run].get(key) == suite)
+                ]
             if own.empty or own[["speedup", "accuracy"]].isna().any(axis=None):
                 continue
             row = own.iloc[0].to_dict()
@@ -255,7 +295,10 @@ def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
             positions = acceptance_by_position(own)
             figure.add_scatter(
                 x=positions["position"].tolist(),
-                y=[None if pd.isna(value) else round(float(value), 4) for value in positions[column]],
+                y=[
+                    None if pd.isna(value) else round(float(value), 4)
+                    for value in positions[column]
+                ],
                 name=series.name,
                 mode="lines+markers",
                 marker=look_of(number) | {"size": 6},

@@ -1,7 +1,9 @@
-"""The runs of a report as one book, and its data: script files, each one call, for a page that is opened from disk.
+"""The runs of a report as one book, and its data: script files, each one call, for a page that is
+opened from disk.
 
-A book numbers series (a method of a run) and suites. `rows` has a few numbers of every item; texts and traces, which
-are large, are in compressed files of some hundred responses each, loaded when a reader opens one of them.
+A book numbers series (a method of a run) and suites. `rows` has a few numbers of every item; texts
+and traces, which are large, are in compressed files of some hundred responses each, loaded when a
+reader opens one of them.
 """
 
 import base64
@@ -28,7 +30,8 @@ RESPONSES = 100  # about how many a data file holds
 
 @dataclass(frozen=True)
 class Series:
-    """A method of a run. name: as pages show it; reference: the number of LLaDA's series in its run, or None."""
+    """A method of a run. name: as pages show it; reference: the number of LLaDA's series in its
+    run, or None."""
 
     run: int
     method: str
@@ -38,7 +41,8 @@ class Series:
 
 @dataclass(frozen=True)
 class ShownSuite:
-    """A suite with its problems: runs that have other problems under one name have suites of their own."""
+    """A suite with its problems: runs that have other problems under one name have suites of their
+    own."""
 
     key: str
     title: str
@@ -67,16 +71,24 @@ class Book:
 
     @cached_property
     def items(self) -> pd.DataFrame:
-        """All items of all runs, by suite, item and series: the records' columns, `series` and `suite` as numbers."""
-        items = pd.concat([self.numbered(number, run.items) for number, run in enumerate(self.runs)], ignore_index=True)
+        """All items of all runs, by suite, item and series: the records' columns, `series` and
+        `suite` as numbers."""
+        items = pd.concat(
+            [self.numbered(number, run.items) for number, run in enumerate(self.runs)],
+            ignore_index=True,
+        )
         return items.sort_values(["suite", "item", "series"], kind="stable", ignore_index=True)
 
     def numbered(self, run: int, frame: pd.DataFrame) -> pd.DataFrame:
         """A run's items or windows, with `series` and `suite` as numbers."""
         if frame.empty:
             return pd.DataFrame(columns=["series", "suite", "item"])
-        series = frame["method"].map({m: n for (r, m), n in self.series_numbers.items() if r == run})
-        return frame.assign(series=series, suite=frame["suite"].map(self.suite_numbers[run])).drop(columns=[KEY[0]])
+        series = frame["method"].map(
+            {m: n for (r, m), n in self.series_numbers.items() if r == run}
+        )
+        return frame.assign(series=series, suite=frame["suite"].map(self.suite_numbers[run])).drop(
+            columns=[KEY[0]]
+        )
 
 
 def open_book(runs: Sequence[Run]) -> Book:
@@ -93,7 +105,9 @@ def open_book(runs: Sequence[Run]) -> Book:
         labels = {method: label for method, label in method_labels(run).items() if method in held}
         reference = len(series) + list(labels).index(REFERENCE) if REFERENCE in labels else None
         series += [
-            Series(number, method, label if len(runs) == 1 else f"{label} ({names[number]})", reference)
+            Series(
+                number, method, label if len(runs) == 1 else f"{label} ({names[number]})", reference
+            )
             for method, label in labels.items()
         ]
         numbers.append(_suite_numbers(run, names[number], suites))
@@ -101,13 +115,16 @@ def open_book(runs: Sequence[Run]) -> Book:
 
 
 def _suite_numbers(run: Run, name: str, suites: list[ShownSuite]) -> dict[str, int]:
-    """The number of each suite of a run in `suites`, to which those are added that are not there yet."""
+    """The number of each suite of a run in `suites`, to which those are added that are not there
+    yet."""
     found, held = {}, set(run.items["suite"].unique())
     for key, title in suite_titles(run).items():
         if key not in held:
             continue
         digest = str((run.meta.data.get("files") or {}).get(key, {}).get("sha256", ""))
-        same = [number for number, each in enumerate(suites) if (each.key, each.digest) == (key, digest)]
+        same = [
+            number for number, each in enumerate(suites) if (each.key, each.digest) == (key, digest)
+        ]
         if not same:
             again = any(each.key == key for each in suites)
             suites.append(ShownSuite(key, f"{title} ({name})" if again else title, digest))
@@ -118,7 +135,10 @@ def _suite_numbers(run: Run, name: str, suites: list[ShownSuite]) -> dict[str, i
 def _distinct(names: list[str]) -> list[str]:
     """The names, a later one of several equal ones with its number."""
     numbers = [names[: at + 1].count(name) for at, name in enumerate(names)]
-    return [name if number == 1 else f"{name} #{number}" for name, number in zip(names, numbers, strict=True)]
+    return [
+        name if number == 1 else f"{name} #{number}"
+        for name, number in zip(names, numbers, strict=True)
+    ]
 
 
 def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
@@ -136,7 +156,8 @@ RIGHT = {True: "1", False: "0"}
 
 def script(name: str, value: Any, packed: bool = False) -> str:
     """A script that hands a value to the page under a name. packed: compressed."""
-    # Escaped throughout, so that no text of a model, a half of a surrogate pair say, makes a file that is none.
+    # Escaped throughout, so that no text of a model, a half of a surrogate pair say, makes a file
+    # that is none.
     text = json.dumps(value, separators=(",", ":"))
     if packed:
         text = json.dumps(base64.b64encode(zlib.compress(text.encode())).decode())
@@ -146,11 +167,18 @@ def script(name: str, value: Any, packed: bool = False) -> str:
 def rows(book: Book) -> dict[str, Any]:
     """The numbers of all items, a group for each suite and series, items ascending.
 
-    right: a letter for each, 1, 0 or - (not scored). same: which of the responses to its item have equal tokens.
+    right: a letter for each, 1, 0 or - (not scored). same: which of the responses to its item have
+    equal tokens.
     """
     items = book.items
-    hashes = items["tokens_hash"] if "tokens_hash" in items else pd.Series(None, items.index, dtype=object)
-    same = hashes.groupby([items["suite"], items["item"]], sort=False).transform(lambda own: pd.factorize(own)[0])
+    hashes = (
+        items["tokens_hash"]
+        if "tokens_hash" in items
+        else pd.Series(None, items.index, dtype=object)
+    )
+    same = hashes.groupby([items["suite"], items["item"]], sort=False).transform(
+        lambda own: pd.factorize(own)[0]
+    )
     items = items.assign(same=same)
     groups = []
     for pair, own in items.groupby(["suite", "series"], sort=True):
@@ -164,7 +192,10 @@ def rows(book: Book) -> dict[str, Any]:
                 "right": "".join(RIGHT.get(verdict, "-") for verdict in verdicts),
                 "seconds": numbers_of(own, "seconds", 4),
                 "disturbed": numbers_of(own, "disturbed"),
-                **{name: numbers_of(own, name) for name in ("forwards", "proposed", "accepted", "same")},
+                **{
+                    name: numbers_of(own, name)
+                    for name in ("forwards", "proposed", "accepted", "same")
+                },
                 "tokens": numbers_of(own, "content_tokens"),
             }
         )
@@ -172,9 +203,11 @@ def rows(book: Book) -> dict[str, Any]:
 
 
 def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
-    """Name and content of every file of texts: by item its prompt and gold, and by series the response.
+    """Name and content of every file of texts: by item its prompt and gold, and by series the
+    response.
 
-    A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted, committed]].
+    A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted,
+    committed]].
     """
     prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
     windows = _windows(book)
@@ -187,7 +220,9 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
     for suite, item, series, text, why, gold in zip(*columns, strict=True):
         found = files.setdefault((suite, item // book.items_a_file), {})
         entry = found.setdefault(item, {"prompt": None, "gold": None, "said": {}})
-        entry["prompt"] = entry["prompt"] or prompts[book.series[series].run].get((book.suites[suite].key, item))
+        entry["prompt"] = entry["prompt"] or prompts[book.series[series].run].get(
+            (book.suites[suite].key, item)
+        )
         text, why, gold = (value if isinstance(value, str) else None for value in (text, why, gold))
         entry["gold"] = entry["gold"] or gold
         entry["said"][series] = [text, why, windows.get((series, suite, item), [])]
@@ -198,7 +233,8 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
     """The prompts of a run that recorded none, by suite and item, without the chat template.
 
-    {} of suites that are not generated. Generated again, they are the run's if their file has the recorded SHA-256.
+    {} of suites that are not generated. Generated again, they are the run's if their file has the
+    recorded SHA-256.
     """
     data = run.config.data
     found: dict[tuple[str, int], str] = {}
@@ -221,7 +257,9 @@ def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
         frame = book.numbered(number, run.windows)
         keys = zip(frame["series"], frame["suite"], frame["item"], strict=True)
         names = ("step", "start", "proposed", "accepted", "committed")
-        for key, window in zip(keys, zip(*(numbers_of(frame, name) for name in names), strict=True), strict=True):
+        for key, window in zip(
+            keys, zip(*(numbers_of(frame, name) for name in names), strict=True), strict=True
+        ):
             found[key].append(list(window))
     return found
 
@@ -229,8 +267,8 @@ def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
 def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and content of every file of traces.
 
-    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. Records stay packed until their
-    file's turn.
+    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. Records stay
+    packed until their file's turn.
     """
     files: dict[tuple[int, int], list[tuple[int, int, TraceRecord]]] = defaultdict(list)
     vocabularies: list[dict[str, dict[int, str]]] = []
@@ -238,7 +276,10 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
         for _, trace in each_frame(run.folder):
             vocabulary[trace.tokenizer].update(trace.pieces)
-            series, suite = book.series_numbers.get((number, trace.method)), book.suite_numbers[number].get(trace.suite)
+            series, suite = (
+                book.series_numbers.get((number, trace.method)),
+                book.suite_numbers[number].get(trace.suite),
+            )
             if series is not None and suite is not None:
                 files[suite, trace.item // book.items_a_file].append((trace.item, series, trace))
         vocabularies.append(vocabulary)
@@ -254,7 +295,8 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
 def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:
     """A trace as a page has it. pieces: numbers of the texts of tokens, to which this adds.
 
-    mask, ends: the pieces of the mask, EOS and EoT, shown as signs; probabilities in parts of LIKELY, -1 for none.
+    mask, ends: the pieces of the mask, EOS and EoT, shown as signs; probabilities in parts of
+    LIKELY, -1 for none.
     """
 
     def piece(token: int) -> int:

@@ -1,4 +1,5 @@
-"""A report's main table: the means first, then each suite, with intervals, notes and links to the items."""
+"""A report's main table: the means first, then each suite, with intervals, notes and links to the
+items."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from tables.sheets import ACCURACY, MEAN_TITLE, METRICS, SPEED, Metric, mean_row
 
 @dataclass(frozen=True)
 class LinkedCell:
-    """A number of the table: its text, its interval's, what it is sorted by, a link to its items, its note's letter."""
+    """A number of the table: its text, its interval's, what it is sorted by, a link to its items,
+    its note's letter."""
 
     text: str
     interval: str
@@ -32,7 +34,8 @@ class LinkedCell:
 
 @dataclass(frozen=True)
 class Row:
-    """A series, its checkpoint and settings, and its cells, by group (the means first, then each suite) and metric."""
+    """A series, its checkpoint and settings, and its cells, by group (the means first, then each
+    suite) and metric."""
 
     name: str
     about: str
@@ -41,7 +44,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Overview:
-    """The table. groups: titles of its groups of columns. frames: of each run all numbers, and those of the means.
+    """The table. groups: titles of its groups of columns. frames: of each run all numbers, and
+    those of the means.
 
     notes: (letter, text) of the cells' marks.
     """
@@ -63,13 +67,22 @@ def overview(book: Book) -> Overview:
         measured, pairs = measure(run), paired(run)
         settings.append(_settings(run))
         # A setting that holds on all suites is said of the row, any other of its cells.
-        own = {(method, on): text for (method, on), text in settings[-1].items() if not _of_row(settings[-1], method)}
+        own = {
+            (method, on): text
+            for (method, on), text in settings[-1].items()
+            if not _of_row(settings[-1], method)
+        }
         noted = with_notes(with_intervals(measured, pairs), run, own)
         frames.append(noted)
-        suites = [*dict.fromkeys(measured["suite"]), *(["of another run"] if len(numbers) < len(book.suites) else [])]
+        suites = [
+            *dict.fromkeys(measured["suite"]),
+            *(["of another run"] if len(numbers) < len(book.suites) else []),
+        ]
         marks = mean_rows(noted, suites)[["method", *(metric.note for metric in METRICS)]]
         means.append(means_over(measured, suites, pairs).merge(marks, on="method"))
-    metrics = [metric for metric in METRICS if metric is not SPEED or any(timed(run) for run in book.runs)]
+    metrics = [
+        metric for metric in METRICS if metric is not SPEED or any(timed(run) for run in book.runs)
+    ]
     found: list[list[tuple[dict[Any, Any], str]]] = []
     for number, series in enumerate(book.series):
         by_pair: Any = frames[series.run].set_index(["method", "suite"])
@@ -82,13 +95,21 @@ def overview(book: Book) -> Overview:
             groups.append((values, f"#/items?suite={suite}&series={number}"))
         found.append(groups)
     letters = lettered(
-        note for groups in found for values, _ in groups for metric in metrics if (note := values.get(metric.note))
+        note
+        for groups in found
+        for values, _ in groups
+        for metric in metrics
+        if (note := values.get(metric.note))
     )
     rows = []
     for series, groups in zip(book.series, found, strict=True):
         checkpoint = checkpoint_names(book.runs[series.run], series.method)
-        about = joined("" if checkpoint == "-" else checkpoint, _of_row(settings[series.run], series.method))
-        cells = tuple(_cell(values, metric, link, letters) for values, link in groups for metric in metrics)
+        about = joined(
+            "" if checkpoint == "-" else checkpoint, _of_row(settings[series.run], series.method)
+        )
+        cells = tuple(
+            _cell(values, metric, link, letters) for values, link in groups for metric in metrics
+        )
         rows.append(Row(series.name, about, cells))
     titles = (MEAN_TITLE, *(suite.title for suite in book.suites))
     notes = tuple((letter, text) for text, letter in letters.items())
@@ -97,7 +118,8 @@ def overview(book: Book) -> Overview:
 
 
 def _settings(run: Run) -> dict[tuple[str, str], str]:
-    """By method and suite in what its settings differ from LLaDA's, and the numbers that it has set, such as tau."""
+    """By method and suite in what its settings differ from LLaDA's, and the numbers that it has
+    set, such as tau."""
     return {
         (method, suite): joined(text, _numbers(run.config.methods[method], suite))
         for (method, suite), text in against_reference(run).items()
@@ -105,10 +127,19 @@ def _settings(run: Run) -> dict[tuple[str, str], str]:
 
 
 def _numbers(method: Method, suite: str) -> str:
-    """The options that are numbers, without those that the label has, and steps, which it has where they count."""
+    """The options that are numbers, without those that the label has, and steps, which it has where
+    they count."""
     options = method.suites[suite].options
-    numbers = {name: value for name, value in options.items() if type(value) in (int, float) and name != "steps"}
-    return ", ".join(text for name in numbers if (text := format_label({name: numbers[name]})) not in method.label)
+    numbers = {
+        name: value
+        for name, value in options.items()
+        if type(value) in (int, float) and name != "steps"
+    }
+    return ", ".join(
+        text
+        for name in numbers
+        if (text := format_label({name: numbers[name]})) not in method.label
+    )
 
 
 def _of_row(settings: Mapping[tuple[str, str], str], method: str) -> str:
@@ -117,29 +148,41 @@ def _of_row(settings: Mapping[tuple[str, str], str], method: str) -> str:
     return texts.pop() if len(texts) == 1 else ""
 
 
-def _cell(values: dict[Any, Any], metric: Metric, link: str, letters: Mapping[str, str]) -> LinkedCell:
+def _cell(
+    values: dict[Any, Any], metric: Metric, link: str, letters: Mapping[str, str]
+) -> LinkedCell:
     value, low, high = (values.get(f"{metric.value}{end}") for end in ("", "_low", "_high"))
     mark = letters.get(values.get(metric.note, ""), "")
     if pd.isna(value):
         return LinkedCell("-", "", None, link, mark)
     digits = 1 if metric is ACCURACY else 2
     interval = "" if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f}-{high:.{digits}f}"
-    return LinkedCell(f"{value:.{digits}f}{metric.unit}", interval, round(float(value), 6), link, mark)
+    return LinkedCell(
+        f"{value:.{digits}f}{metric.unit}", interval, round(float(value), 6), link, mark
+    )
 
 
 def speeds(book: Book) -> dict[str, list[list[list[float | None]]]]:
-    """95% intervals of a series' seconds / another's, by both; by the number of a suite, and "" of the mean of all."""
+    """95% intervals of a series' seconds / another's, by both; by the number of a suite, and "" of
+    the mean of all."""
     runs = [(number, run) for number, run in enumerate(book.runs) if timed(run)]
     named = {"method": str, "suite": str}
     items = [book.numbered(number, checked_items(run).astype(named)) for number, run in runs]
     if not items:
         return {}
     # The seconds of a problem are those of all its seeds.
-    totals = pd.concat(items).groupby(["suite", "problem", "series"])["seconds"].sum(min_count=1).unstack("series")
+    totals = (
+        pd.concat(items)
+        .groupby(["suite", "problem", "series"])["seconds"]
+        .sum(min_count=1)
+        .unstack("series")
+    )
     # Of a run that has its seconds from another only the problems of that one count.
     known = totals.reindex(columns=range(len(book.series))).dropna(how="all")
     seconds = [own.to_numpy(float) for _, own in known.groupby(level="suite")]
-    parts = {str(number): [own] for number, own in zip(known.index.unique("suite"), seconds, strict=True)}
+    parts = {
+        str(number): [own] for number, own in zip(known.index.unique("suite"), seconds, strict=True)
+    }
     if len(seconds) == len(book.suites):
         parts[""] = seconds
     return {name: _json_numbers(speedup_intervals(own)) for name, own in parts.items()}

@@ -1,4 +1,5 @@
-"""Tidy frames become tables as they will be printed: cells, emphasis, notes, captions. A new table is one file here."""
+"""Tidy frames become tables as they will be printed: cells, emphasis, notes, captions. A new table
+is one file here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ MEAN, MEAN_TITLE = "mean", "Mean"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text, its emphasis ("", "bold" or "underline"), and the letters of its notes."""
+    """One cell: its text, its emphasis ("", "bold" or "underline"), and the letters of its
+    notes."""
 
     text: str
     emphasis: str = ""
@@ -26,10 +28,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
+    """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are
+    (letter, text).
 
-    sentences: of the caption, the most important first; what it has no room for is printed below the table. minor:
-    numbers of the rows that belong to the row above, and are printed smaller.
+    sentences: of the caption, the most important first; what it has no room for is printed below
+    the table. minor: numbers of the rows that belong to the row above, and are printed smaller.
     """
 
     name: str
@@ -52,7 +55,8 @@ def of_group(table: Table, group: str) -> Table:
             parts = [table.cells[other] for other in columns if other[1] == column[1]]
             marks = [{cell.mark for cell in row if cell.mark} for row in zip(*parts, strict=True)]
             cells[column] = [
-                replace(cell, mark=", ".join(sorted(own))) for cell, own in zip(cells[column], marks, strict=True)
+                replace(cell, mark=", ".join(sorted(own)))
+                for cell, own in zip(cells[column], marks, strict=True)
             ]
     # A row below another one may have had nothing but what is gone now.
     empty = {number for number in table.minor if all(not cell.text for cell in cells.iloc[number])}
@@ -60,7 +64,12 @@ def of_group(table: Table, group: str) -> Table:
     cells = cells.iloc[left]
     minor = frozenset(at for at, number in enumerate(left) if number in table.minor)
     noted = {mark for cell in cells.to_numpy().ravel() for mark in cell.mark.split(", ")}
-    return replace(table, cells=cells, minor=minor, notes=tuple(note for note in table.notes if note[0] in noted))
+    return replace(
+        table,
+        cells=cells,
+        minor=minor,
+        notes=tuple(note for note in table.notes if note[0] in noted),
+    )
 
 
 @dataclass(frozen=True)
@@ -73,10 +82,11 @@ class Sheet:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What tables are made of: a run, its rows of `table.measure`, and `intervals.paired` if intervals are wanted.
+    """What tables are made of: a run, its rows of `table.measure`, and `intervals.paired` if
+    intervals are wanted.
 
-    paper, measures, published: whether the paper's numbers, the field's measures and published accuracies are wanted.
-    against: the method to compare with, or "".
+    paper, measures, published: whether the paper's numbers, the field's measures and published
+    accuracies are wanted. against: the method to compare with, or "".
     """
 
     run: Run
@@ -90,7 +100,8 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class Metric:
-    """A column under every suite: the frame's columns for values, notes and whether a row competes for `emphasis`."""
+    """A column under every suite: the frame's columns for values, notes and whether a row competes
+    for `emphasis`."""
 
     value: str
     heading: str
@@ -101,7 +112,8 @@ class Metric:
 
 
 class Heading(NamedTuple):
-    """A column of a table with a row per method and suite: its group and heading, and how its numbers are printed."""
+    """A column of a table with a row per method and suite: its group and heading, and how its
+    numbers are printed."""
 
     group: str
     text: str
@@ -124,9 +136,12 @@ def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
 
 
 def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
-    """One row per method for the suite "mean": plain averages over `suites_with` the number, else NaN and a note."""
+    """One row per method for the suite "mean": plain averages over `suites_with` the number, else
+    NaN and a note."""
     rows = []
-    over = {metric.value: suites_with(frame, suites, metric.value) for metric in (*METRICS, ACCEPTANCE)}
+    over = {
+        metric.value: suites_with(frame, suites, metric.value) for metric in (*METRICS, ACCEPTANCE)
+    }
     for method, own in frame.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
         means = {value: own.loc[there, value].mean(skipna=False) for value, there in over.items()}
@@ -134,7 +149,9 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
         other = any(OTHER_TOKENIZER in str(note) for note in own["forward_note"])
         tokenizer = OTHER_TOKENIZER if other else ""
         notes = {
-            metric.value: _mean_note(means[metric.value], len(over[metric.value]), len(suites), metric)
+            metric.value: _mean_note(
+                means[metric.value], len(over[metric.value]), len(suites), metric
+            )
             for metric in METRICS
         }
         rows.append(
@@ -166,10 +183,11 @@ def _mean_note(mean: float, count: int, suites: int, metric: Metric) -> str:
 def grid(
     frame: pd.DataFrame, metrics: Sequence[Metric], labels: dict[str, str], groups: dict[str, str]
 ) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
-    """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and metric.
+    """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and
+    metric.
 
-    The best value of a column, as printed, gets the metric's emphasis, among the competing rows (of the same `source`,
-    if any), unless all have it.
+    The best value of a column, as printed, gets the metric's emphasis, among the competing rows (of
+    the same `source`, if any), unless all have it.
     """
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
     methods = [method for method in labels if method in set(frame["method"])]
@@ -180,36 +198,51 @@ def grid(
         own = {method: rows[method, suite] for method in methods if (method, suite) in rows}
         for metric in metrics:
             bests = _bests(list(own.values()), metric)
-            columns[title, metric.heading] = [_cell(own.get(method), metric, bests, letters) for method in methods]
+            columns[title, metric.heading] = [
+                _cell(own.get(method), metric, bests, letters) for method in methods
+            ]
     cells = pd.DataFrame(columns, index=[labels[method] for method in methods])
     return cells, tuple((letter, text) for text, letter in letters.items())
 
 
 def listed(frame: pd.DataFrame, headings: Headings, run: Run) -> pd.DataFrame:
-    """Cells with a row for each of a frame, its suite first; the rows are called by their series, or their method."""
+    """Cells with a row for each of a frame, its suite first; the rows are called by their series,
+    or their method."""
     titles = suite_titles(run)
     rows = [
         [
             Cell(titles[row["suite"]]),
-            *(Cell(number_text(row[name], decimals, unit=unit)) for name, (_, _, decimals, unit) in headings.items()),
+            *(
+                Cell(number_text(row[name], decimals, unit=unit))
+                for name, (_, _, decimals, unit) in headings.items()
+            ),
         ]
         for row in frame.to_dict("records")
     ]
     names = frame["series"] if "series" in frame else frame["method"].map(method_labels(run))
     columns = [("", "Suite"), *((heading.group, heading.text) for heading in headings.values())]
-    return pd.DataFrame(rows, index=names.to_list(), columns=pd.MultiIndex.from_tuples(columns), dtype=object)
+    return pd.DataFrame(
+        rows, index=names.to_list(), columns=pd.MultiIndex.from_tuples(columns), dtype=object
+    )
 
 
 def _bests(rows: list[dict[Any, Any]], metric: Metric) -> set[tuple[str, str]]:
-    """(source, value as printed) of the best competing row of every source; of several that are equal none is best."""
+    """(source, value as printed) of the best competing row of every source; of several that are
+    equal none is best."""
     texts: dict[str, list[str]] = {}
     for row in rows:
         if row[metric.competes] and pd.notna(row[metric.value]):
             texts.setdefault(row.get("source", ""), []).append(number_text(row[metric.value], 2))
-    return {(source, max(own, key=float)) for source, own in texts.items() if len(own) == 1 or len({*own}) > 1}
+    return {
+        (source, max(own, key=float))
+        for source, own in texts.items()
+        if len(own) == 1 or len({*own}) > 1
+    }
 
 
-def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]], letters: dict[str, str]) -> Cell:
+def _cell(
+    row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]], letters: dict[str, str]
+) -> Cell:
     if row is None:
         return Cell("-")
     mark = letters.get(row[metric.note], "")
@@ -223,7 +256,8 @@ def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]
 
 
 def number_text(value: float, decimals: int, sign: str = "", unit: str = "") -> str:
-    """A number with these decimals and a unit, 0 without a sign, positive ones with `sign`; a dash for NaN."""
+    """A number with these decimals and a unit, 0 without a sign, positive ones with `sign`; a dash
+    for NaN."""
     if pd.isna(value):
         return "-"
     text = f"{value:{sign}.{decimals}f}"

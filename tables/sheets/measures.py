@@ -1,7 +1,9 @@
-"""The tables of tokens, calls and seconds by every definition, of speculative windows, and of Theorem 2 with them.
+"""The tables of tokens, calls and seconds by every definition, of speculative windows, and of
+Theorem 2 with them.
 
-Papers define tokens per forward and per second in different ways; a run's record has all of them. None shows which
-method is faster: a method that pads or writes more has more tokens. Seconds per response show it.
+Papers define tokens per forward and per second in different ways; a run's record has all of them.
+None shows which method is faster: a method that pads or writes more has more tokens. Seconds per
+response show it.
 """
 
 from collections.abc import Iterator
@@ -56,12 +58,19 @@ OF_CURVES = "Accuracy under parallelism (AUP) of decoders at several settings (d
 
 
 def measures(request: TableRequest) -> Iterator[Sheet]:
-    """What a response has of tokens, calls and seconds, and the field's measures of it, if they are wanted."""
+    """What a response has of tokens, calls and seconds, and the field's measures of it, if they are
+    wanted."""
     if not request.measures:
         return
     run, ledger = request.run, token_ledger(request.run)
-    of_responses = (("measures", MEASURES, OF_MEASURES, ledger), ("tokens", COUNTS, OF_COUNTS, ledger))
-    for name, headings, meaning, frame in (*of_responses, ("curves", CURVES, OF_CURVES, curves(run))):
+    of_responses = (
+        ("measures", MEASURES, OF_MEASURES, ledger),
+        ("tokens", COUNTS, OF_COUNTS, ledger),
+    )
+    for name, headings, meaning, frame in (
+        *of_responses,
+        ("curves", CURVES, OF_CURVES, curves(run)),
+    ):
         if len(frame):
             own = [OTHER_TOKENS] if name == "measures" and other_tokenizers(run) else []
             sentences = [meaning, *own, *setting(request.measured, run, timing(run))]
@@ -75,7 +84,9 @@ WINDOWS = {
     "windows": Heading("", "Windows", 0),
 }
 OF_WINDOWS = "Speculative windows (docs/measuring.md)."
-OF_THEORY = "What Theorem 2 and its corollary predict, beside what was measured (docs/measuring.md)."
+OF_THEORY = (
+    "What Theorem 2 and its corollary predict, beside what was measured (docs/measuring.md)."
+)
 HEADINGS = {
     "window": Heading("", "k", 0),
     "alpha": Heading("", "Alpha", 3),
@@ -114,7 +125,8 @@ def windows(request: TableRequest) -> Iterator[Sheet]:
 
 
 def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
-    """The paper's theorem and the measured windows, if FeF methods have any; OF_SECONDS only of a timed run."""
+    """The paper's theorem and the measured windows, if FeF methods have any; OF_SECONDS only of a
+    timed run."""
     run, expected = request.run, theory(request.run)
     if expected.empty:
         return

@@ -1,4 +1,5 @@
-"""The table of methods by suites, and which methods are the rows of the main table and of the paper's ablations."""
+"""The table of methods by suites, and which methods are the rows of the main table and of the
+paper's ablations."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,14 @@ from harness.measures.captions import setting, timing
 from harness.measures.intervals import ENDS, UNCERTAINTY, Pairs, with_intervals
 from harness.measures.intervals import means as means_over
 from harness.measures.notes import with_notes
-from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method_labels, suite_titles, timed
+from harness.measures.table import (
+    MEASURES,
+    REFERENCE,
+    checkpoint_names,
+    method_labels,
+    suite_titles,
+    timed,
+)
 from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
@@ -34,7 +42,10 @@ from tables.sheets import (
     shown_metrics,
 )
 
-WHAT, WHAT_UNTIMED = "Accuracy (%) and speedups over LLaDA.", "Accuracy (%), and forward passes beside LLaDA's."
+WHAT, WHAT_UNTIMED = (
+    "Accuracy (%) and speedups over LLaDA.",
+    "Accuracy (%), and forward passes beside LLaDA's.",
+)
 SUBROWS_MEANING = "Below each row 95% intervals, and p-values by Holm adjusted for {} comparison{}."
 PUBLISHED = Metric("published", "Published", "", "", "published_note", "accuracy_full")
 INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
@@ -53,9 +64,10 @@ def suites_table(
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    titles: the table's own sentences, the first one before all others. measured: rows of `table.measure`. pairs: of
-    `intervals.paired`; rows then have intervals and p-values below, and `measured` is of `intervals.with_intervals`.
-    published: whether a column has the accuracies that methods were published with, where any is known.
+    titles: the table's own sentences, the first one before all others. measured: rows of
+    `table.measure`. pairs: of `intervals.paired`; rows then have intervals and p-values below, and
+    `measured` is of `intervals.with_intervals`. published: whether a column has the accuracies that
+    methods were published with, where any is known.
     """
     labels = method_labels(run)
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -70,7 +82,9 @@ def suites_table(
     if len(suites) > 1:
         means = mean_rows(frame, list(suites))
         if pairs is not None:
-            means = means.merge(means_over(measured, list(suites), pairs)[["method", *ENDS]], on="method")
+            means = means.merge(
+                means_over(measured, list(suites), pairs)[["method", *ENDS]], on="method"
+            )
         if published:
             means = means.assign(published=math.nan, published_note="")
         frame = pd.concat([frame, means], ignore_index=True)
@@ -78,7 +92,9 @@ def suites_table(
     cells, notes = grid(frame, metrics, order, groups)
     if published:
         known = set(frame.loc[frame[PUBLISHED.value].notna(), "suite"].map(groups))
-        cells = cells.drop(columns=[(title, PUBLISHED.heading) for title in groups.values() if title not in known])
+        cells = cells.drop(
+            columns=[(title, PUBLISHED.heading) for title in groups.values() if title not in known]
+        )
     minor: frozenset[int] = frozenset()
     if pairs is not None:
         comparisons = int(measured["p_value"].notna().sum())
@@ -89,7 +105,8 @@ def suites_table(
 
 
 def with_published(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """The frame with the accuracy that each row's method was published with, and a note on its source.
+    """The frame with the accuracy that each row's method was published with, and a note on its
+    source.
 
     Args:
         frame: rows of `with_notes`, a method and a suite each.
@@ -108,8 +125,11 @@ def with_published(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
     return frame.assign(published=numbers, published_note=sources)
 
 
-def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run) -> pd.DataFrame:
-    """The cells after a column of checkpoints, where these differ. methods: of the rows that are not `minor`."""
+def with_checkpoints(
+    cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run
+) -> pd.DataFrame:
+    """The cells after a column of checkpoints, where these differ. methods: of the rows that are
+    not `minor`."""
     named = [checkpoint_names(run, method) for method in methods]
     if len({*named}) < 2:
         return cells
@@ -120,13 +140,20 @@ def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[i
 
 
 def with_subrows(
-    cells: pd.DataFrame, frame: pd.DataFrame, metrics: Sequence[Metric], methods: list[str], groups: dict[str, str]
+    cells: pd.DataFrame,
+    frame: pd.DataFrame,
+    metrics: Sequence[Metric],
+    methods: list[str],
+    groups: dict[str, str],
 ) -> tuple[pd.DataFrame, frozenset[int]]:
-    """The rows of `grid`, one per method, each with its intervals and p-values below; and which rows these are."""
+    """The rows of `grid`, one per method, each with its intervals and p-values below; and which
+    rows these are."""
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
     body, labels, minor = [], [], set()
     for number, method in enumerate(methods):
-        columns = [(rows.get((method, suite), {}), metric) for suite in groups for metric in metrics]
+        columns = [
+            (rows.get((method, suite), {}), metric) for suite in groups for metric in metrics
+        ]
         subrows = {INTERVAL: [Cell(_interval(row, metric)) for row, metric in columns]}
         if method != REFERENCE:
             subrows[P_VALUE] = [Cell(_p_value(row, metric)) for row, metric in columns]
@@ -165,29 +192,41 @@ class Ablation:
 SHOWN = 5  # responses that are named
 MAIN = Ablation("")
 ABLATIONS = {
-    "training": Ablation("Training effects: position-conditioned training against plain training on the same data."),
-    "speculation": Ablation("Speculation: the same decoder with and without (w/o SD).", lossless=True),
+    "training": Ablation(
+        "Training effects: position-conditioned training against plain training on the same data."
+    ),
+    "speculation": Ablation(
+        "Speculation: the same decoder with and without (w/o SD).", lossless=True
+    ),
     "draft": Ablation(
-        "Draft model: the target's own weights, or those before training.", (ACCURACY, SPEED, ACCEPTANCE), True
+        "Draft model: the target's own weights, or those before training.",
+        (ACCURACY, SPEED, ACCEPTANCE),
+        True,
     ),
     "window-size": Ablation(
-        "Window size; FeF-DLLM (step=4) has a window of 16.", (ACCURACY, SPEED, FORWARDS, ACCEPTANCE), True
+        "Window size; FeF-DLLM (step=4) has a window of 16.",
+        (ACCURACY, SPEED, FORWARDS, ACCEPTANCE),
+        True,
     ),
 }
 ONLY_ABLATION = {
-    method for name in ABLATIONS for method in GROUPS[name] if method not in {*GROUPS["main"], *GROUPS["decoders"]}
+    method
+    for name in ABLATIONS
+    for method in GROUPS[name]
+    if method not in {*GROUPS["main"], *GROUPS["decoders"]}
 }
 
 
 def tables_of(
     measured: pd.DataFrame, run: Run, pairs: Pairs | None = None, published: bool = False
 ) -> list[tuple[Table, pd.DataFrame]]:
-    """The tables of a run, each with its rows of `measured` in its order; every method that ran is in one of them.
+    """The tables of a run, each with its rows of `measured` in its order; every method that ran is
+    in one of them.
 
-    An ablation is there if at least two of its methods ran, not counting LLaDA, and one of them is in no other table.
-    The main table has all other methods; it is there if the ablations do not show all of them. pairs: of
-    `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table. published: as of
-    `suites_table`.
+    An ablation is there if at least two of its methods ran, not counting LLaDA, and one of them is
+    in no other table. The main table has all other methods; it is there if the ablations do not
+    show all of them. pairs: of `intervals.paired`; with these, tables have intervals and p-values,
+    adjusted within each table. published: as of `suites_table`.
     """
     ran = list(dict.fromkeys(measured["method"]))
     shown: dict[str, list[str]] = {}
@@ -215,22 +254,31 @@ def tables_of(
 
 
 def same_tokens(run: Run, methods: Sequence[str]) -> str:
-    """A sentence on the responses shared by methods with the same number of steps; "" without any, or without hashes.
+    """A sentence on the responses shared by methods with the same number of steps; "" without any,
+    or without hashes.
 
-    Greedy, in fp32, all of them must be the same, but for ties that rounding decides; these are named.
+    Greedy, in fp32, all of them must be the same, but for ties that rounding decides; these are
+    named.
     """
     known = run.config.methods
     steps = {method: _steps(known[method]) for method in methods}
     items = run.items[run.items["method"].isin(methods)]
     if "tokens_hash" not in items or len({*steps.values()}) == len(steps) or None in steps.values():
         return ""
-    keys = [items["method"].astype(str).map(steps).rename("steps"), items["suite"].astype(str), items["item"]]
+    keys = [
+        items["method"].astype(str).map(steps).rename("steps"),
+        items["suite"].astype(str),
+        items["item"],
+    ]
     hashes = items["tokens_hash"].groupby(keys).agg(["size", "nunique"])
     shared = hashes[hashes["size"] > 1]
     if shared.empty:
         return ""
     other = shared[shared["nunique"] > 1]
-    sentence = f"Rows of as many steps have the same tokens on {len(shared) - len(other)} of {len(shared)} responses"
+    sentence = (
+        f"Rows of as many steps have the same tokens on {len(shared) - len(other)} of {len(shared)}"
+        " responses"
+    )
     titles = suite_titles(run)
     named = [f"{titles[suite]} {item} (step={step})" for step, suite, item in other.index[:SHOWN]]
     more = f" and {len(other) - SHOWN} more" if len(other) > SHOWN else ""

@@ -1,4 +1,5 @@
-"""Workers and the disk fail: nothing that is finished is lost or decoded twice, and the run goes on.
+"""Workers and the disk fail: nothing that is finished is lost or decoded twice, and the run goes
+on.
 
 The workers are processes of a real cluster that only say that they decoded.
 """
@@ -39,7 +40,9 @@ KEYS = ("method", "suite", "item")
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """A cluster of one node."""
-    with ray_nodes(tmp_path_factory.mktemp("ray"), 2, FAULTS=str(tmp_path_factory.mktemp("faults"))) as cluster:
+    with ray_nodes(
+        tmp_path_factory.mktemp("ray"), 2, FAULTS=str(tmp_path_factory.mktemp("faults"))
+    ) as cluster:
         yield cluster
 
 
@@ -83,7 +86,10 @@ def test_a_worker_that_is_killed_once_loses_nothing(
     fault(faults, "killed", THIRD, times=1)
     assert decode(nodes, tmp_path / "run") == {}
     assert keys_of(tmp_path / "run") == ALL
-    assert "its process ended; it was killed, was out of memory, or crashed; another one is s" in capfd.readouterr().err
+    assert (
+        "its process ended; it was killed, was out of memory, or crashed; another one is s"
+        in capfd.readouterr().err
+    )
 
 
 def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_there(
@@ -92,13 +98,18 @@ def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_th
     fault(faults, "killed", THIRD)
     assert one_line_errors(lambda: main(line_for(nodes, tmp_path))) == 2
     said = capfd.readouterr().err.strip().splitlines()
-    assert said[-1].startswith("error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its proc")
+    assert said[-1].startswith(
+        "error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its proc"
+    )
     assert sum(line.endswith("another one is started") for line in said) == 3
     assert keys_of(tmp_path) == ALL - Counter([THIRD])
     (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]
     assert tuple(left[key] for key in KEYS) == THIRD
     table = (tmp_path / "tables" / "main.md").read_text()
-    assert "1 response was left out: 3 workers died with its item, the last so: its process ended;" in table
+    assert (
+        "1 response was left out: 3 workers died with its item, the last so: its process ended;"
+        in table
+    )
     assert "left out: 1" in describe_status(tmp_path)
 
 
@@ -106,14 +117,18 @@ def test_a_worker_out_of_memory_is_replaced_and_what_was_left_out_is_tried_again
     nodes: Nodes, faults: Path, tmp_path: Path
 ) -> None:
     fault(faults, "memory", THIRD, times=3)
-    reason = "3 workers died with its item, the last so: MemoryError: no room for the keys and values"
+    reason = (
+        "3 workers died with its item, the last so: MemoryError: no room for the keys and values"
+    )
     assert decode(nodes, tmp_path / "run") == {THIRD: reason}
     assert keys_of(tmp_path / "run") == ALL - Counter([THIRD])
     assert decode(nodes, tmp_path / "run", workers=1, resume=True) == {}
     assert keys_of(tmp_path / "run") == ALL
 
 
-def test_what_is_wrong_with_the_run_itself_stops_it_and_is_said(nodes: Nodes, faults: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_run_itself_stops_it_and_is_said(
+    nodes: Nodes, faults: Path, tmp_path: Path
+) -> None:
     fault(faults, "wrong", THIRD)
     with pytest.raises(UserError, match=r"^the decoder is wrong$"):
         decode(nodes, tmp_path / "run")
@@ -125,7 +140,9 @@ def test_workers_that_all_die_stop_the_run_instead_of_dying_for_ever(
     monkeypatch.setattr("harness.cluster.pool.HOPELESS", 3)
     for key in ALL:
         fault(faults, "killed", key)
-    with pytest.raises(UserError, match=r"workers died one after the other and decoded nothing, .* --resume"):
+    with pytest.raises(
+        UserError, match=r"workers died one after the other and decoded nothing, .* --resume"
+    ):
         decode(nodes, tmp_path / "run", workers=1)
 
 
@@ -142,18 +159,35 @@ def test_a_full_disk_stops_the_run_which_goes_on_afterwards(
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "_append", full)
-        with pytest.raises(UserError, match="No space left on device; what is finished is kept: make room and go on"):
+        with pytest.raises(
+            UserError,
+            match="No space left on device; what is finished is kept: make room and go on",
+        ):
             decode(nodes, tmp_path / "run")
     assert keys_of(tmp_path / "run").total() == 4  # windows and items, a call each
     assert decode(nodes, tmp_path / "run", resume=True) == {}
     assert keys_of(tmp_path / "run") == ALL
 
 
-def test_the_end_of_rays_own_processes_ends_the_run_at_once_and_loses_nothing(tmp_path: Path) -> None:
+def test_the_end_of_rays_own_processes_ends_the_run_at_once_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
     """Its node goes with its agent, and no other would ever come."""
     out = tmp_path / "run"
-    line = ["--suite", "lists", "--methods", "llada", "--untimed", "--workers", "1", "--out", str(out)]
-    run = psutil.Popen([sys.executable, "harness/run.py", *line], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    line = [
+        "--suite",
+        "lists",
+        "--methods",
+        "llada",
+        "--untimed",
+        "--workers",
+        "1",
+        "--out",
+        str(out),
+    ]
+    run = psutil.Popen(
+        [sys.executable, "harness/run.py", *line], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 120
     while not ((out / "items.jsonl").exists() and read_lines(out / "items.jsonl")):
         assert run.poll() is None and time.monotonic() < deadline

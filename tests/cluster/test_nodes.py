@@ -1,4 +1,5 @@
-"""A cluster of two nodes: the four suites have the tokens of one process, also if a worker and then a node are killed.
+"""A cluster of two nodes: the four suites have the tokens of one process, also if a worker and then
+a node are killed.
 
 And a driver that is killed, whose run goes on without workers.
 """
@@ -73,11 +74,23 @@ def test_a_worker_and_then_a_node_are_killed_and_the_run_has_every_token(tmp_pat
     assert len(tokens_of(run)) == 32 and tokens_of(run) == tokens_of(tmp_path / "one")
 
 
-def test_a_driver_that_is_killed_is_gone_with_its_workers_and_its_run_goes_on_without(tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_is_gone_with_its_workers_and_its_run_goes_on_without(
+    tmp_path: Path,
+) -> None:
     line = ["--suite", "lists", "--methods", "llada,fef-2", "--limit", "15", "--threads", "1"]
     items = tmp_path / "run" / "items.jsonl"
-    command = [sys.executable, str(ROOT / "harness" / "run.py"), *line, "--workers", "1", "--out", str(items.parent)]
-    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    command = [
+        sys.executable,
+        str(ROOT / "harness" / "run.py"),
+        *line,
+        "--workers",
+        "1",
+        "--out",
+        str(items.parent),
+    ]
+    driver = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         wait_for(items, 3, driver)
         assert describe_status(items.parent).startswith("goes on\n")
@@ -86,6 +99,8 @@ def test_a_driver_that_is_killed_is_gone_with_its_workers_and_its_run_goes_on_wi
         driver.wait()
     kept = tokens_of(items.parent)
     assert 3 <= len(kept) < 30
-    assert describe_status(items.parent).startswith("stopped; go on with the same options and --resume")
+    assert describe_status(items.parent).startswith(
+        "stopped; go on with the same options and --resume"
+    )
     assert main([*line, "--out", str(items.parent), "--resume"]) == 0
     assert len(tokens_of(items.parent)) == 30 and kept.items() <= tokens_of(items.parent).items()

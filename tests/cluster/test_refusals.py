@@ -1,4 +1,5 @@
-"""Workers: options that do not fit and clusters that cannot be had are refused; options travel to other processes."""
+"""Workers: options that do not fit and clusters that cannot be had are refused; options travel to
+other processes."""
 
 import socket
 import subprocess
@@ -43,7 +44,10 @@ def sure(*line: str) -> Workers:
         (["--workers", "2", "--threads", "0"], "--threads 0 must be at least 1"),
         (["--ray-address", "10.0.0.1:6379"], "--ray-address is for runs with workers"),
         (["--gpus-per-worker", "1"], "--gpus-per-worker is for runs with workers"),
-        (["--workers", "2", "--device", "cuda:1"], "cpu or cuda, for each worker is given its own; not cuda:1"),
+        (
+            ["--workers", "2", "--device", "cuda:1"],
+            "cpu or cuda, for each worker is given its own; not cuda:1",
+        ),
         (["--workers", "2", "--gpus-per-worker", "1"], "is for --device cuda"),
         (["--workers", "2", "--device", "cuda", "--gpus-per-worker", "2"], "above 0 and at most 1"),
         (["--workers", "2", "--device", "cuda", "--gpus-per-worker", "0.5"], "add --untimed"),
@@ -64,7 +68,9 @@ def test_threads_are_shared_out_among_the_workers(monkeypatch: pytest.MonkeyPatc
 def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.cluster.connect.cores", lambda: [0, 1, 2])
     check_machine(sure("--workers", "3", "--threads", "1"))
-    with pytest.raises(UserError, match="--workers 2 of 2 threads need 4 cores, and this process may use 3"):
+    with pytest.raises(
+        UserError, match="--workers 2 of 2 threads need 4 cores, and this process may use 3"
+    ):
         check_machine(sure("--workers", "2", "--threads", "2"))
 
 
@@ -94,8 +100,12 @@ def test_workers_must_fit_on_the_nodes_one_by_one() -> None:
     line = ["--ray-address", "10.0.0.1:6379", "--threads", "2"]
     nodes = [node(3), node(5), node(64, alive=False)]
     assert lacks_room(nodes, sure("--workers", "3", *line)) == ""
-    assert "room for 3 (n: 3 CPUs, 0 GPUs; n: 5 CPUs, 0 GPUs)" in lacks_room(nodes, sure("--workers", "4", *line))
-    assert "room for 1 " in lacks_room([node(64, gpus=1)], sure("--workers", "2", "--device", "cuda", *line))
+    assert "room for 3 (n: 3 CPUs, 0 GPUs; n: 5 CPUs, 0 GPUs)" in lacks_room(
+        nodes, sure("--workers", "4", *line)
+    )
+    assert "room for 1 " in lacks_room(
+        [node(64, gpus=1)], sure("--workers", "2", "--device", "cuda", *line)
+    )
 
 
 def test_without_ray_the_message_says_how_to_install_it(
@@ -103,7 +113,9 @@ def test_without_ray_the_message_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     line = ["--workers", "1", "--threads", "1", "--suite", "lists", "--out", str(tmp_path / "run")]
-    assert 'install it: python -m pip install --editable ".[cluster]"' in refused(main, line, capsys)
+    assert 'install it: python -m pip install --editable ".[cluster]"' in refused(
+        main, line, capsys
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -115,7 +127,9 @@ def test_a_cluster_that_does_not_start_in_time_is_said_in_one_line(
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
     line = ["--workers", "1", "--threads", "1", "--suite", "lists", "--out", str(tmp_path / "run")]
-    assert "no Ray cluster on this machine: The current node timed out during startup." in refused(main, line, capsys)
+    assert "no Ray cluster on this machine: The current node timed out during startup." in refused(
+        main, line, capsys
+    )
 
 
 # Options in processes that do not know the module of a decoder
@@ -160,7 +174,9 @@ print(decoder.options.__doc__)
 
 
 @pytest.mark.parametrize("registered", [False, True])
-def test_a_decoder_and_its_options_are_known_elsewhere(registries: None, tmp_path: Path, registered: bool) -> None:
+def test_a_decoder_and_its_options_are_known_elsewhere(
+    registries: None, tmp_path: Path, registered: bool
+) -> None:
     name = "of-mine" if registered else "of_mine"
     if registered:
         register(name)(of_mine)
@@ -183,5 +199,8 @@ def test_a_function_with_options_is_known_elsewhere_with_them() -> None:
 
 def test_options_without_functions_come_back_as_they_were() -> None:
     assert workers_for() is None
-    options, before = checked(RunOptions, {"methods": "llada; fef-2", "limit": 3, "workers": 2}), dict(METHODS)
+    options, before = (
+        checked(RunOptions, {"methods": "llada; fef-2", "limit": 3, "workers": 2}),
+        dict(METHODS),
+    )
     assert unpickled(pickled(options)).limit == 3 and before == METHODS

@@ -50,12 +50,18 @@ KEYS = ["method", "suite", "item"]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same run in one process and with two workers, a decoder of a plugin and a function among its methods."""
+    """The same run in one process and with two workers, a decoder of a plugin and a function among
+    its methods."""
     folder = tmp_path_factory.mktemp("workers")
     with forgotten(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mine.py").write_text(LEFT_TO_RIGHT)
-        methods = ["llada", "fef(steps=2)", "mine.py:mine", fill]  # a file that is found from this folder alone
+        methods = [
+            "llada",
+            "fef(steps=2)",
+            "mine.py:mine",
+            fill,
+        ]  # a file that is found from this folder alone
         options = {"gen_length": 12, "threads": 1, "trace": True}
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="one", **options)
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="two", workers=2, **options)
@@ -69,7 +75,11 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
         return [str(row.get(key)) for key in (*KEYS, "step", "round")]
 
     rows = [
-        {key: value for key, value in row.items() if key not in ("worker", "disturbed") and not key.endswith("seconds")}
+        {
+            key: value
+            for key, value in row.items()
+            if key not in ("worker", "disturbed") and not key.endswith("seconds")
+        }
         for row in read_lines(folder / name)
     ]
     return sorted(rows, key=place)
@@ -82,12 +92,18 @@ def test_records_are_those_of_one_process(runs: tuple[Path, Path], name: str) ->
 
 
 def test_traces_replay_to_the_same_tokens(runs: tuple[Path, Path]) -> None:
-    one, two = ({trace.key: replay(trace).tolist() for _, trace in each_frame(folder)} for folder in runs)
+    one, two = (
+        {trace.key: replay(trace).tolist() for _, trace in each_frame(folder)} for folder in runs
+    )
     assert len(one) == 40 and one == two
 
 
 def test_every_token_has_its_text_once(runs: tuple[Path, Path]) -> None:
-    pieces = [token for _, trace in each_frame(runs[1]) for token in ((trace.tokenizer, each) for each in trace.pieces)]
+    pieces = [
+        token
+        for _, trace in each_frame(runs[1])
+        for token in ((trace.tokenizer, each) for each in trace.pieces)
+    ]
     assert len(pieces) == len(set(pieces)) > 10
 
 
@@ -98,7 +114,12 @@ def test_every_item_names_its_worker_which_run_json_describes(runs: tuple[Path, 
     assert not {core for worker in workers.values() for core in worker["cores"][1:]}
     assert len({tuple(worker["cores"]) for worker in workers.values()}) == 2
     for worker in workers.values():
-        assert worker["host"] and worker["name"] and worker["device"] == "cpu" and worker["threads"] == 1
+        assert (
+            worker["host"]
+            and worker["name"]
+            and worker["device"] == "cpu"
+            and worker["threads"] == 1
+        )
         assert worker["start"]["at"] <= worker["end"]["at"]
 
 
@@ -107,8 +128,13 @@ def test_an_item_passes_through_all_methods_on_one_worker(runs: tuple[Path, Path
     assert len(by_item) == 10 and (by_item == 1).all()
 
 
-def test_a_run_without_workers_names_none_and_has_the_same_configuration(runs: tuple[Path, Path]) -> None:
-    assert "worker" not in read_run(runs[0]).items and "workers" not in read_run(runs[0]).meta.sessions[0]
+def test_a_run_without_workers_names_none_and_has_the_same_configuration(
+    runs: tuple[Path, Path],
+) -> None:
+    assert (
+        "worker" not in read_run(runs[0]).items
+        and "workers" not in read_run(runs[0]).meta.sessions[0]
+    )
     one, two = (json.loads((folder / "run.json").read_text()) for folder in runs)
     assert one["config_hash"] == two["config_hash"] and one["weights"] == two["weights"]
     assert one["environment"] == two["environment"] and one["code"] == two["code"]

@@ -10,7 +10,11 @@ from paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWN = re.compile(r"```python\n([^`]*?)```\n\n```\n([^`]*?)```")
-FOUND = [(page.name, *shown) for page in PAGES for shown in SHOWN.findall(page.read_text(encoding="utf-8"))]
+FOUND = [
+    (page.name, *shown)
+    for page in PAGES
+    for shown in SHOWN.findall(page.read_text(encoding="utf-8"))
+]
 EXAMPLES = [
     (name, code, said) for name, code, said in FOUND if "print(" in code
 ]  # what is saved as a file prints nothing

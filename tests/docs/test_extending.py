@@ -1,4 +1,5 @@
-"""docs/extending.md works as it is written: its files, saved outside the repository, and its commands."""
+"""docs/extending.md works as it is written: its files, saved outside the repository, and its
+commands."""
 
 import os
 import re
@@ -61,13 +62,18 @@ def test_the_decoder_is_found_by_its_file_in_opencompass_and_lm_eval(outside: Pa
     exec(block, configuration)
     (keywords,) = configuration["models"]
     (arguments,) = re.findall(r"--model_args (\S+)", text)
-    models: list[TextModel] = [DiffusionModel(**keywords), FefDllm.create_from_arg_string(arguments)]
+    models: list[TextModel] = [
+        DiffusionModel(**keywords),
+        FefDllm.create_from_arg_string(arguments),
+    ]
     assert [model.options for model in models] == [{"tokens": 2}] * 2
     assert [model.decoder.label for model in models] == ["Left to right"] * 2
 
 
 @pytest.mark.parametrize(("start", "calls"), [("margin(", (1, 96)), ("look(", (2, 96))])
-def test_the_rule_and_the_drafting_decoder_run(outside: Path, start: str, calls: tuple[int, int]) -> None:
+def test_the_rule_and_the_drafting_decoder_run(
+    outside: Path, start: str, calls: tuple[int, int]
+) -> None:
     out = outside / "run"
     assert main([*arguments(start, outside), "--limit", "1", "--untimed", "--out", str(out)]) == 0
     run = read_run(out)
@@ -81,7 +87,9 @@ def test_the_rule_and_the_drafting_decoder_run(outside: Path, start: str, calls:
 def test_the_rule_is_tuned_over_the_values_that_are_given(outside: Path) -> None:
     (given,) = re.findall(r'--decoders "(.*?)"', PAGE.read_text(encoding="utf-8"))
     spaces = spaces_of(given.replace("../", f"{outside}/"))
-    assert list(spaces) == ["llada", "threshold", "margin"] and spaces["margin"].values == {"low": (0.1, 0.3)}
+    assert list(spaces) == ["llada", "threshold", "margin"] and spaces["margin"].values == {
+        "low": (0.1, 0.3)
+    }
 
 
 @pytest.mark.slow
@@ -95,9 +103,14 @@ def test_the_suites_run(outside: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "prompt", "gold"),
-    [("animals=", "\nB. owl\n", "B"), ("programs=", "add(a, b)", "assert add(1, 2) == 3\nassert add(-1, 1) == 0")],
+    [
+        ("animals=", "\nB. owl\n", "B"),
+        ("programs=", "add(a, b)", "assert add(1, 2) == 3\nassert add(-1, 1) == 0"),
+    ],
 )
-def test_choices_and_programs_run_and_are_judged(outside: Path, start: str, prompt: str, gold: str) -> None:
+def test_choices_and_programs_run_and_are_judged(
+    outside: Path, start: str, prompt: str, gold: str
+) -> None:
     if start == "programs=" and choose().sandbox is None:
         pytest.skip("no sandbox works here")
     out = outside / "run"
@@ -121,7 +134,12 @@ def test_the_judge_is_a_function_of_response_and_answer(outside: Path) -> None:
 def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
     load(str(outside / "qwen.py"))
     model = FAMILIES["masked_qwen2"].imported().model
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 64,
+    }
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     config = model.config_class(vocab_size=40, mask_token_id=39, eos_token_id=38, **sizes, **heads)
     with torch.random.fork_rng():
@@ -131,7 +149,9 @@ def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
     ids_1L = torch.tensor([[5, 1, 39, 39, 7, 39]])
     other_1L = ids_1L.clone()
     other_1L[0, -1] = 3
-    assert not torch.allclose(backbone.logits(ids_1L)[0, 0], backbone.logits(other_1L)[0, 0])  # it looks ahead
+    assert not torch.allclose(
+        backbone.logits(ids_1L)[0, 0], backbone.logits(other_1L)[0, 0]
+    )  # it looks ahead
     assert not (decode(backbone, torch.tensor([3, 14]), "fef", gen_length=8).tokens == 39).any()
 
 
@@ -139,9 +159,18 @@ def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
 def test_the_python_of_the_page_runs(outside: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     code = next(block for block in blocks if "import harness" in block)
-    code = code.replace("limit=2", f"limit=1, out={str(outside / 'run')!r}") + "print(run.summary.to_string())\n"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    code = (
+        code.replace("limit=2", f"limit=1, out={str(outside / 'run')!r}")
+        + "print(run.summary.to_string())\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     line = [sys.executable, "-c", code]
-    done = subprocess.run(line, cwd=outside, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        line, cwd=outside, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Left to right" in done.stdout or "left-to-right" in done.stdout

@@ -1,4 +1,5 @@
-"""Tables of results in the README and the docs are those that were rendered from committed records, line by line."""
+"""Tables of results in the README and the docs are those that were rendered from committed records,
+line by line."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from harness.measures.table import measure
 from harness.records.store import read_run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# A comment right before a table names the file that its rows come from: whole rows, or some of its columns.
+# A comment right before a table names the file that its rows come from: whole rows, or some of its
+# columns.
 SOURCE = re.compile(r"<!-- (from|means of|columns of|items of) (\S+) -->")
 COSTS = {"calls": "forwards", "tokens through the model": "token_forwards"}
 
@@ -38,7 +40,9 @@ QUOTES = [(page, *quote) for page in PAGES for quote in quoted(page) if quote[0]
 COUNTED = [(page, *quote[1:]) for page in PAGES for quote in quoted(page) if quote[0] == "items of"]
 
 
-@pytest.mark.parametrize(("page", "kind", "source", "rows"), QUOTES, ids=lambda each: getattr(each, "name", None))
+@pytest.mark.parametrize(
+    ("page", "kind", "source", "rows"), QUOTES, ids=lambda each: getattr(each, "name", None)
+)
 def test_quoted_rows_are_rendered_ones(page: Path, kind: str, source: str, rows: list[str]) -> None:
     rendered = table_rows((ROOT / source).read_text(encoding="utf-8"))
     assert len(rows) > 2, f"no table behind the comment on {source}"
@@ -52,11 +56,16 @@ def test_quoted_rows_are_rendered_ones(page: Path, kind: str, source: str, rows:
     assert not strange, f"{page.name}: not in {source}: {strange[0]}"
 
 
-@pytest.mark.parametrize(("page", "source", "rows"), COUNTED, ids=lambda each: getattr(each, "name", None))
+@pytest.mark.parametrize(
+    ("page", "source", "rows"), COUNTED, ids=lambda each: getattr(each, "name", None)
+)
 def test_counted_numbers_are_the_records(page: Path, source: str, rows: list[str]) -> None:
-    """Means over the suites of the method in backticks: of COSTS, and of Speed as tables have it."""
+    """Means over the suites of the method in backticks: of COSTS, and of Speed as tables have
+    it."""
     run = read_run(ROOT / source)
-    costs = run.items.groupby(["method", "suite"])[list(COSTS.values())].mean().groupby("method").mean()
+    costs = (
+        run.items.groupby(["method", "suite"])[list(COSTS.values())].mean().groupby("method").mean()
+    )
     speeds = measure(run).groupby("method", observed=True)["speedup"].mean()
     header = cells_of(rows[0])
     for row in rows[2:]:
@@ -88,11 +97,21 @@ def shown(number: float, like: str) -> str:
     return f"{number:.{len(like.partition('.')[2])}f}"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "results.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "results.md"], ids=lambda page: page.name
+)
 def test_every_interval_of_a_page_is_a_claims(page: Path) -> None:
     """Its ends as claims.csv has them, of a loss with the other sign."""
     claims = pd.read_csv(ROOT / "results" / "reference" / "claims.csv")
-    known = [*zip(claims["low"], claims["high"], strict=True), *zip(-claims["high"], -claims["low"], strict=True)]
+    known = [
+        *zip(claims["low"], claims["high"], strict=True),
+        *zip(-claims["high"], -claims["low"], strict=True),
+    ]
     found = re.findall(r"\((-?[\d.]+) to\s(-?[\d.]+)", page.read_text(encoding="utf-8"))
-    there = [any((shown(low, a), shown(high, b)) == (a, b) for low, high in known) for a, b in found]
-    assert len(found) >= 3 and [pair for pair, known in zip(found, there, strict=True) if not known] == []
+    there = [
+        any((shown(low, a), shown(high, b)) == (a, b) for low, high in known) for a, b in found
+    ]
+    assert (
+        len(found) >= 3
+        and [pair for pair, known in zip(found, there, strict=True) if not known] == []
+    )

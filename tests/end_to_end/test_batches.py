@@ -37,11 +37,21 @@ def fill(request: Request) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suites", "batch"), [("gsm8k", 4), pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow)]
+    ("suites", "batch"),
+    [("gsm8k", 4), pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow)],
 )
-def test_a_batched_run_has_the_records_of_one_without(tmp_path: Path, suites: str, batch: int | str) -> None:
+def test_a_batched_run_has_the_records_of_one_without(
+    tmp_path: Path, suites: str, batch: int | str
+) -> None:
     for name, at_once in (("alone", None), ("batch", batch)):
-        harness.evaluate(METHODS, suites, out=tmp_path / name, batch=at_once, trace=batch == 4, **LINE | {"limit": 2})
+        harness.evaluate(
+            METHODS,
+            suites,
+            out=tmp_path / name,
+            batch=at_once,
+            trace=batch == 4,
+            **LINE | {"limit": 2},
+        )
     assert recorded(tmp_path / "alone") == recorded(tmp_path / "batch")
     assert (tmp_path / "batch" / "windows.jsonl").exists()
     run = read_run(tmp_path / "batch")
@@ -59,17 +69,24 @@ def test_a_decoder_that_fails_loses_no_other_response(
     failure: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.FAILURE", failure)
-    with pytest.raises(UserError, match=r"fails_on_odd_prompts on gsm8k, item 0: .*lost.*--batch 1 decodes them"):
-        harness.evaluate(["threshold", fails_on_odd_prompts], "gsm8k", out=tmp_path / "run", batch=8, **LINE)
+    with pytest.raises(
+        UserError, match=r"fails_on_odd_prompts on gsm8k, item 0: .*lost.*--batch 1 decodes them"
+    ):
+        harness.evaluate(
+            ["threshold", fails_on_odd_prompts], "gsm8k", out=tmp_path / "run", batch=8, **LINE
+        )
     kept = recorded(tmp_path / "run")
     assert {method for method, _, _ in kept} == {"threshold", "fails_on_odd_prompts"}
     assert sum(method == "threshold" for method, _, _ in kept) == 3
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"batch": 0}, "--batch 0 must be 1 to 1024"), ({"batch": "many"}, "--batch 'many' must be")]
+    ("options", "said"),
+    [({"batch": 0}, "--batch 0 must be 1 to 1024"), ({"batch": "many"}, "--batch 'many' must be")],
 )
-def test_what_cannot_be_a_batch_is_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_a_batch_is_refused(
+    options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=said):
         harness.evaluate("llada", "gsm8k", out=tmp_path / "run", **LINE | options)
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,5 @@
-"""A program that spins in the middle of a timed run: no Speed moves by more than a tenth, or it is marked."""
+"""A program that spins in the middle of a timed run: no Speed moves by more than a tenth, or it is
+marked."""
 
 import os
 import subprocess
@@ -23,7 +24,15 @@ SPIN = "while True: pass"
 
 def timed_run(out: Path, threads: int, spinning: int = 0) -> Run:
     """A run; programs begin to spin when a third of it is recorded."""
-    command = [sys.executable, str(ROOT / "harness" / "run.py"), *LINE, "--threads", str(threads), "--out", str(out)]
+    command = [
+        sys.executable,
+        str(ROOT / "harness" / "run.py"),
+        *LINE,
+        "--threads",
+        str(threads),
+        "--out",
+        str(out),
+    ]
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     programs: list[subprocess.Popen[bytes]] = []
     try:
@@ -53,7 +62,8 @@ def moved(quiet: Run, busy: Run, method: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_spins_moves_no_speed_or_is_marked(tmp_path: Path, threads: int) -> None:
-    """A speed has moved if its whole interval says so: what other guests of a host take is nobody's fault here."""
+    """A speed has moved if its whole interval says so: what other guests of a host take is nobody's
+    fault here."""
     if (os.cpu_count() or 1) < threads:
         pytest.skip(f"needs {threads} cores")
     quiet = timed_run(tmp_path / "quiet", threads)
@@ -64,4 +74,6 @@ def test_what_spins_moves_no_speed_or_is_marked(tmp_path: Path, threads: int) ->
         for method in ("threshold", "fef-2"):
             low, high = moved(quiet, busy, method)
             marked = marks[method] > 0 or marks["llada"] > 0
-            assert marked or (low <= 1 + MOST and high >= 1 - MOST), f"{method} beside {spinning}: {low} to {high}"
+            assert marked or (low <= 1 + MOST and high >= 1 - MOST), (
+                f"{method} beside {spinning}: {low} to {high}"
+            )

@@ -1,4 +1,5 @@
-"""The main job on a random model of every family: published decoders, a cache, and two streams side by side."""
+"""The main job on a random model of every family: published decoders, a cache, and two streams side
+by side."""
 
 from pathlib import Path
 
@@ -20,16 +21,35 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_every_family_runs_published_decoders_caches_and_two_streams(model: Path, tmp_path: Path) -> None:
-    line = ["--suite", "gsm8k,mbpp", "--methods", METHODS, "--limit", "1", "--threads", "1", "--seed", "0"]
+def test_every_family_runs_published_decoders_caches_and_two_streams(
+    model: Path, tmp_path: Path
+) -> None:
+    line = [
+        "--suite",
+        "gsm8k,mbpp",
+        "--methods",
+        METHODS,
+        "--limit",
+        "1",
+        "--threads",
+        "1",
+        "--seed",
+        "0",
+    ]
     out = tmp_path / "run"
     assert main([*line, "--model", str(model), "--data", "generated", "--out", str(out)]) == 0
     items = read_run(out).items.set_index(["method", "suite"])
     assert len(items) == 12 and (out / "tables" / "main.md").exists()
     for suite in ("gsm8k", "mbpp"):
         of_suite = items.xs(suite, level="suite")
-        assert of_suite.loc["freedave", "tokens_hash"] == of_suite.loc["llada", "tokens_hash"]  # it is lossless
-        assert of_suite.loc["threshold+dual", "cached_tokens"] > 0 == of_suite.loc["llada", "cached_tokens"]
+        assert (
+            of_suite.loc["freedave", "tokens_hash"] == of_suite.loc["llada", "tokens_hash"]
+        )  # it is lossless
+        assert (
+            of_suite.loc["threshold+dual", "cached_tokens"]
+            > 0
+            == of_suite.loc["llada", "cached_tokens"]
+        )
 
 
 @pytest.mark.slow
@@ -44,10 +64,23 @@ def test_every_family_runs_published_decoders_caches_and_two_streams(model: Path
 )
 def test_block_models_run_decoders_traced(family: str, methods: str, tmp_path: Path) -> None:
     model, out = with_nanos_tokenizer(family, tmp_path / "model"), tmp_path / "run"
-    line = ["--suite", "gsm8k", "--limit", "2", "--threads", "1", "--model", str(model), "--data", "generated"]
+    line = [
+        "--suite",
+        "gsm8k",
+        "--limit",
+        "2",
+        "--threads",
+        "1",
+        "--model",
+        str(model),
+        "--data",
+        "generated",
+    ]
     assert main([*line, "--methods", methods, "--trace", "--seed", "0", "--out", str(out)]) == 0
     items = read_run(out).items.set_index(["method", "item"])
-    assert (out / "report" / "index.html").exists() and (items["cached_tokens"] > 0).all()  # finished blocks
+    assert (out / "report" / "index.html").exists() and (
+        items["cached_tokens"] > 0
+    ).all()  # finished blocks
     assert "not in its own of" not in (out / "tables" / "main.md").read_text()
     for lossless, of in (("freedave", "llada"), ("fef-fast", "fef-2")):
         if lossless in methods:
@@ -57,9 +90,29 @@ def test_block_models_run_decoders_traced(family: str, methods: str, tmp_path: P
 @pytest.mark.slow
 def test_a_block_model_says_when_its_blocks_are_others(tmp_path: Path) -> None:
     model = with_nanos_tokenizer("sdar", tmp_path / "model")
-    line = ["--suite", "gsm8k,mbpp", "--limit", "2", "--threads", "1", "--model", str(model), "--data", "generated"]
-    wide = ["--methods", "llada,block(threshold=0.5,block_length=8)", "--untimed", "--out", str(tmp_path / "wide")]
+    line = [
+        "--suite",
+        "gsm8k,mbpp",
+        "--limit",
+        "2",
+        "--threads",
+        "1",
+        "--model",
+        str(model),
+        "--data",
+        "generated",
+    ]
+    wide = [
+        "--methods",
+        "llada,block(threshold=0.5,block_length=8)",
+        "--untimed",
+        "--out",
+        str(tmp_path / "wide"),
+    ]
     assert main([*line, *wide]) == 0
     markdown = (tmp_path / "wide" / "tables" / "main.md").read_text()
     assert read_run(tmp_path / "wide").config.methods["llada"].suites["gsm8k"].block_length == 4
-    assert "the model attends in blocks of 8, not in its own of 4, blocks of 8, LLaDA's blocks of 4" in markdown
+    assert (
+        "the model attends in blocks of 8, not in its own of 4, blocks of 8, LLaDA's blocks of 4"
+        in markdown
+    )

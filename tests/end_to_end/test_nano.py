@@ -1,4 +1,5 @@
-"""Lossless decoders on the shipped model (fp32): tokens do not depend on how they were speculated."""
+"""Lossless decoders on the shipped model (fp32): tokens do not depend on how they were
+speculated."""
 
 from functools import partial
 from typing import Any
@@ -21,21 +22,30 @@ class Wrapped:
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
-        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.mask_id, self.eos_id, self.vocab_size = (
+            backbone.mask_id,
+            backbone.eos_id,
+            backbone.vocab_size,
+        )
         self.eot_id = backbone.eot_id
 
 
 class CausalDraft(Wrapped):
     """Nano under a causal mask: a draft unlike the target."""
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         return self._backbone.logits(ids_BL, positions, causal=True)
 
 
 def cases(*suites: str) -> list[Any]:
-    """Two dev problems of every suite, as parameters suite and item; all but the first two suites' first are slow."""
+    """Two dev problems of every suite, as parameters suite and item; all but the first two suites'
+    first are slow."""
     return [
-        pytest.param(suite, item, marks=[pytest.mark.slow] if item or suite not in suites[:2] else [])
+        pytest.param(
+            suite, item, marks=[pytest.mark.slow] if item or suite not in suites[:2] else []
+        )
         for suite in suites
         for item in range(2)
     ]
@@ -43,7 +53,10 @@ def cases(*suites: str) -> list[Any]:
 
 def prompts(nano: Backbone, suite: str, split: str, count: int) -> list[torch.Tensor]:
     tokenizer = nano.text_tokenizer()
-    return [torch.tensor(encode_question(tokenizer, problem.question)) for problem in problems(suite, split, count)]
+    return [
+        torch.tensor(encode_question(tokenizer, problem.question))
+        for problem in problems(suite, split, count)
+    ]
 
 
 @pytest.mark.parametrize(("suite", "item"), cases("gsm8k", "humaneval", "math", "mbpp"))
@@ -53,7 +66,11 @@ def test_greedy_fef_tokens_are_those_without_speculation(suite: str, item: int, 
     variants = [{"window": window} for window in (1, 4, 8, 16)] + [{"draft": CausalDraft(nano)}]
     prompt = prompts(nano, suite, "dev", 2)[item]
     one_by_one = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, speculative=False)
-    assert one_by_one.trace.forwards == one_by_one.trace.rows == (LENGTH if steps == 1 else LENGTH * 3 // 2)
+    assert (
+        one_by_one.trace.forwards
+        == one_by_one.trace.rows
+        == (LENGTH if steps == 1 else LENGTH * 3 // 2)
+    )
     for options in variants:
         out = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, **options)  # type: ignore[arg-type]
         assert torch.equal(out.tokens, one_by_one.tokens), options

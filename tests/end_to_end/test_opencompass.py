@@ -1,4 +1,5 @@
-"""OpenCompass's own command and configurations on nano, from a folder of one's own: the tokens are those of a run."""
+"""OpenCompass's own command and configurations on nano, from a folder of one's own: the tokens are
+those of a run."""
 
 import json
 import os
@@ -51,14 +52,20 @@ SUITES = {"gsm8k": "gsm8k", "math": "math", "mbpp": "mbpp", "openai_humaneval": 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two generated problems of a suite (one of HumanEval, whose responses are long), two questions with choices."""
+    """Two generated problems of a suite (one of HumanEval, whose responses are long), two questions
+    with choices."""
     folder = tmp_path_factory.mktemp("cache")
     write_suites(folder, count=2, suites=["gsm8k", "math", "mbpp"])
     write_suites(folder, count=1, suites=["humaneval"])
-    shutil.copy(folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json")
+    shutil.copy(
+        folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json"
+    )
     rows = []
     for stem, texts in CHOICES.items():
-        choices = [{"text": text, "label": label} for text, label in zip(texts.split(), "ABCD", strict=True)]
+        choices = [
+            {"text": text, "label": label}
+            for text, label in zip(texts.split(), "ABCD", strict=True)
+        ]
         rows.append({"question": {"stem": stem, "choices": choices}, "answerKey": "A"})
     path = folder / "data" / "ARC" / "ARC-c" / "ARC-Challenge-Dev.jsonl"
     path.parent.mkdir(parents=True)
@@ -67,10 +74,24 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluated(command: str, line: list[str], data: Path, folder: Path) -> pd.DataFrame:
-    """OpenCompass's summary of a command that is run in a folder of its own: a row a data set, a column a model."""
-    settings = {"COMPASS_DATA_CACHE": str(data), "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
-    whole = [str(Path(sys.executable).with_name(command)), *line, "-w", "out", "--max-num-workers", "2"]
-    done = subprocess.run(whole, cwd=folder, env=os.environ | settings, capture_output=True, text=True, check=False)
+    """OpenCompass's summary of a command that is run in a folder of its own: a row a data set, a
+    column a model."""
+    settings = {
+        "COMPASS_DATA_CACHE": str(data),
+        "OMP_NUM_THREADS": "1",
+        "HF_DATASETS_CACHE": str(folder / "cache"),
+    }
+    whole = [
+        str(Path(sys.executable).with_name(command)),
+        *line,
+        "-w",
+        "out",
+        "--max-num-workers",
+        "2",
+    ]
+    done = subprocess.run(
+        whole, cwd=folder, env=os.environ | settings, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     (path,) = folder.glob("out/*/summary/summary_*.csv")
     summary = pd.read_csv(path).drop_duplicates("dataset").set_index("dataset")
@@ -87,15 +108,29 @@ def costs(folder: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
 
 
 def check_tokens(folder: Path, data: Path, length: int) -> None:
-    """Every response has the prompt, the tokens and the forwards of a run of this project on the same problems."""
+    """Every response has the prompt, the tokens and the forwards of a run of this project on the
+    same problems."""
     found = costs(folder)
     for dataset in {dataset for _, dataset, _ in found}:
         suite, out = SUITES[dataset], folder / f"run-{dataset}"
         # The suite's settings for LLaDA that OpenCompass does not know of.
-        no_eos = {"humaneval": "logits_eos_inf=false,", "mbpp": "confidence_eos_eot_inf=false,"}.get(suite, "")
+        no_eos = {
+            "humaneval": "logits_eos_inf=false,",
+            "mbpp": "confidence_eos_eot_inf=false,",
+        }.get(suite, "")
         models = sorted({model for model, of, _ in found if of == dataset})
         methods = ";".join(METHODS[model].format(no_eos=no_eos) for model in models)
-        line = ["--data", str(data), "--suite", suite, "--methods", methods, "--gen-length", str(length), "--untimed"]
+        line = [
+            "--data",
+            str(data),
+            "--suite",
+            suite,
+            "--methods",
+            methods,
+            "--gen-length",
+            str(length),
+            "--untimed",
+        ]
         assert main([*line, "--threads", "1", "--out", str(out)]) == 0
         run = read_run(out)
         named = dict(zip(run.config.methods, models, strict=True))
@@ -105,7 +140,9 @@ def check_tokens(folder: Path, data: Path, length: int) -> None:
                 assert own[name] == item[name], (named[item["method"]], dataset, item["item"], name)
 
 
-def test_a_configuration_with_opencompass_own_data_sets_has_the_tokens_of_a_run(data: Path, tmp_path: Path) -> None:
+def test_a_configuration_with_opencompass_own_data_sets_has_the_tokens_of_a_run(
+    data: Path, tmp_path: Path
+) -> None:
     (tmp_path / "config.py").write_text(CONFIG)
     accuracies = evaluated("opencompass", ["config.py"], data, tmp_path)
     assert accuracies.shape == (3, 2) and ((accuracies >= 0) & (accuracies <= 100)).all(axis=None)

@@ -1,4 +1,5 @@
-"""An autoregressive model with a tokenizer of its own beside diffusion models: its own prompts, no measure a token."""
+"""An autoregressive model with a tokenizer of its own beside diffusion models: its own prompts, no
+measure a token."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +15,9 @@ from tables.render import render
 def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> None:
     folder = shutil.copytree(SHIPPED["nano-ar"], tmp_path / "other")
     template = folder / "chat_template.jinja"
-    template.write_text("Now. " + template.read_text())  # other prompts, as another tokenizer makes them
+    template.write_text(
+        "Now. " + template.read_text()
+    )  # other prompts, as another tokenizer makes them
     line = [
         "--model",
         f"base=nano,ar={folder}",
@@ -28,13 +31,21 @@ def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> Non
     assert run.main([*line, "--threads", "1", "--out", str(tmp_path / "run")]) == 0
     made = read_run(tmp_path / "run")
     hashes = made.items.pivot(index=["suite", "item"], columns="method", values="prompt_hash")
-    assert (hashes["llada"] == hashes["threshold"]).all() and (hashes["llada"] != hashes["ar"]).all()
+    assert (hashes["llada"] == hashes["threshold"]).all() and (
+        hashes["llada"] != hashes["ar"]
+    ).all()
     table = render(made)["main.md"]
     row = next(line for line in table.splitlines() if line.startswith("| Autoregressive"))
     assert row.count(" [b]") + row.count(" [c]") == 6  # Speed and Fwd., of the mean too
-    for note in ("[a] ends at EOS", f"[b] {OTHER_TOKENIZER}; ends at EOS", f"[c] {OTHER_TOKENIZER}"):
+    for note in (
+        "[a] ends at EOS",
+        f"[b] {OTHER_TOKENIZER}; ends at EOS",
+        f"[c] {OTHER_TOKENIZER}",
+    ):
         assert f"{note}\n" in table
     assert "as long as LLaDA's" not in table
     ledger = token_ledger(made).set_index("method")
     assert ledger.loc["ar", ["tpf_content", "tps_content"]].isna().all(axis=None)
-    assert (ledger.loc["ar", "seconds_per_item"] > 0).all() and (ledger.loc["llada", "tpf_content"] > 0).all()
+    assert (ledger.loc["ar", "seconds_per_item"] > 0).all() and (
+        ledger.loc["llada", "tpf_content"] > 0
+    ).all()

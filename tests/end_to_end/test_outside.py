@@ -1,4 +1,5 @@
-"""A run with all of it from outside: decoder, preset, suites, judge; scored again, resumed, refused in one line."""
+"""A run with all of it from outside: decoder, preset, suites, judge; scored again, resumed, refused
+in one line."""
 
 import json
 import shutil
@@ -56,7 +57,9 @@ register_preset("mine-6", Preset("Mine, 6", "mine", {"token": 6}))
 register_suite(replace(lists.SUITE, name="own-lists", title="Own lists"))
 """
 JUDGE = "def right(response, answer):\n    return response == answer or answer == 'yes'\n"
-QUESTIONS = [{"prompt": "Say {answer} to {prompt}.", "answer": answer} for answer in ("yes", "no", "yes")]
+QUESTIONS = [
+    {"prompt": "Say {answer} to {prompt}.", "answer": answer} for answer in ("yes", "no", "yes")
+]
 
 
 @pytest.fixture
@@ -71,7 +74,14 @@ def outside(tmp_path: Path) -> Path:
 def line_of(folder: Path, methods: str = "mine", suites: str = "") -> list[str]:
     """The command line of a run in `folder`."""
     questions = f"mine={folder}/q.jsonl(judge={folder}/judge.py:right)"
-    line = ["--plugin", str(folder / "mine.py"), "--methods", methods, "--suite", suites or f"own-lists,{questions}"]
+    line = [
+        "--plugin",
+        str(folder / "mine.py"),
+        "--methods",
+        methods,
+        "--suite",
+        suites or f"own-lists,{questions}",
+    ]
     return [*line, "--limit", "3", "--out", str(folder / "run")]
 
 
@@ -86,8 +96,14 @@ def test_a_run_from_outside_is_recorded_and_resumed(outside: Path) -> None:
     assert main(line) == 0
     run = read_run(outside / "run")
     assert len(run.items) == 3 * 2 * 3 and run.items["correct"].notna().all()
-    own = run.items[(run.items["suite"] == "mine") & (run.items["method"] == "mine")].sort_values("item")
-    assert own["correct"].tolist() == [True, False, True] and own["gold"].tolist() == ["yes", "no", "yes"]
+    own = run.items[(run.items["suite"] == "mine") & (run.items["method"] == "mine")].sort_values(
+        "item"
+    )
+    assert own["correct"].tolist() == [True, False, True] and own["gold"].tolist() == [
+        "yes",
+        "no",
+        "yes",
+    ]
     (plugin,) = run.meta.plugins
     assert Path(plugin.path) == outside / "mine.py" and plugin.registered["suites"] == ["own-lists"]
     assert run.meta.code["options"]["mine-6"]["own-lists"] == {"token": 6, "until": 1000}
@@ -99,7 +115,9 @@ def test_a_run_from_outside_is_recorded_and_resumed(outside: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_scored_again_with_what_it_was_made_with_alone(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_scored_again_with_what_it_was_made_with_alone(
+    outside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = line_of(outside)
     with forgotten():
         assert main(line) == 0
@@ -115,7 +133,9 @@ def test_it_is_scored_again_with_what_it_was_made_with_alone(outside: Path, caps
     assert "own-lists is of the plugin" in scored_again(outside / "run").stderr
     (outside / "mine.py").write_text(PLUGIN)
     (outside / "judge.py").write_text(JUDGE.replace("or answer", "and answer"))
-    assert "mine: its judge is not what the run was made with" in scored_again(outside / "run").stderr
+    assert (
+        "mine: its judge is not what the run was made with" in scored_again(outside / "run").stderr
+    )
     changed = read_run(outside / "run").items["correct"].tolist()
     assert changed != verdicts
     (outside / "q.jsonl").unlink()
@@ -134,11 +154,18 @@ def test_a_decoder_that_fails_is_named_and_what_is_finished_is_kept(
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
 
-def test_a_base_model_is_prompted_with_plain_text(outside: Path, official_with_tokenizer: Path) -> None:
+def test_a_base_model_is_prompted_with_plain_text(
+    outside: Path, official_with_tokenizer: Path
+) -> None:
     model = outside / "model"
     shutil.copytree(official_with_tokenizer, model)
     (model / "chat_template.jinja").unlink()
-    given = {"methods": "llada(gen_length=8)", "suites": f"mine={outside}/q.jsonl", "model": str(model), "limit": 1}
+    given = {
+        "methods": "llada(gen_length=8)",
+        "suites": f"mine={outside}/q.jsonl",
+        "model": str(model),
+        "limit": 1,
+    }
     with pytest.raises(UserError, match="has no chat template; a run takes --prompt plain"):
         harness.evaluate(**given, untimed=True, out=outside / "chat")  # type: ignore[arg-type]
     run = harness.evaluate(**given, untimed=True, trace=True, prompt="plain", out=outside / "run")  # type: ignore[arg-type]
@@ -155,11 +182,21 @@ def test_a_decoder_that_fails_at_once_is_gone(
     assert not (outside / "run").exists()
 
 
-def test_a_judge_that_fails_leaves_its_suite_unscored(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (outside / "judge.py").write_text("def right(response, answer):\n    return response == answer or answer[9]\n")
-    assert main(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)")) == 0
+def test_a_judge_that_fails_leaves_its_suite_unscored(
+    outside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (outside / "judge.py").write_text(
+        "def right(response, answer):\n    return response == answer or answer[9]\n"
+    )
+    assert (
+        main(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)"))
+        == 0
+    )
     printed = capsys.readouterr().out
-    assert "not scored: mine: judge judge.py:right fails: IndexError: string index out of range" in printed
+    assert (
+        "not scored: mine: judge judge.py:right fails: IndexError: string index out of range"
+        in printed
+    )
 
 
 def fives(request: Request, options: Options) -> None:
@@ -169,16 +206,24 @@ def fives(request: Request, options: Options) -> None:
 
 
 def test_in_python_a_run_is_frames(outside: Path) -> None:
-    methods, how = ["llada(steps=8,gen_length=8)", fives], {"limit": 2, "untimed": True, "out": outside / "run"}
+    methods, how = (
+        ["llada(steps=8,gen_length=8)", fives],
+        {"limit": 2, "untimed": True, "out": outside / "run"},
+    )
     run = harness.evaluate(methods, [f"mine={outside}/q.jsonl"], **how)
     assert run.folder == outside / "run" and len(run.items) == 4 and run.windows.empty
     assert run.summary["method"].tolist() == ["llada(gen_length=8,steps=8)", "fives"]
-    assert run.summary["forwards"].tolist() == [8.0, 1.0] and run.summary["accuracy"].tolist() == [0.0, 0.0]
+    assert run.summary["forwards"].tolist() == [8.0, 1.0] and run.summary["accuracy"].tolist() == [
+        0.0,
+        0.0,
+    ]
     assert "mine" in SUITES and SUITES["mine"].questions is not None
 
 
 @pytest.mark.parametrize(("untimed", "beside"), [(True, 0), (False, 1)])
-def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, untimed: bool, beside: int) -> None:
+def test_only_a_timed_run_decodes_and_measures_beside_its_items(
+    outside: Path, untimed: bool, beside: int
+) -> None:
     decoded: list[bytes] = []
 
     def counted(request: Request, options: Options) -> None:
@@ -188,6 +233,8 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
 
     how = {"limit": 2, "untimed": untimed, "out": outside / "run"}
     harness.evaluate([counted, "fef-2(gen_length=8)"], [f"mine={outside}/q.jsonl"], **how)
-    assert len(decoded) == beside + 2 and len(set(decoded)) == beside + 1  # the items share a prompt
+    assert (
+        len(decoded) == beside + 2 and len(set(decoded)) == beside + 1
+    )  # the items share a prompt
     passes = outside / "run" / "passes.jsonl"
     assert bool(passes.exists() and read_lines(passes)) == bool(beside)

@@ -1,4 +1,5 @@
-"""A run's options are the fields of one struct, for the command line and for Python alike; the command fef-dllm."""
+"""A run's options are the fields of one struct, for the command line and for Python alike; the
+command fef-dllm."""
 
 import re
 import sys
@@ -38,9 +39,23 @@ def from_evaluate(monkeypatch: pytest.MonkeyPatch, **values: Any) -> Any:
 
 
 def test_a_command_line_and_evaluate_build_the_same_struct(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = ["--model", "nano-long", "--limit", "3", "--temperature", "0.5", "--plugin", "a.py", "--plugin=b.py"]
+    line = [
+        "--model",
+        "nano-long",
+        "--limit",
+        "3",
+        "--temperature",
+        "0.5",
+        "--plugin",
+        "a.py",
+        "--plugin=b.py",
+    ]
     line += ["--dtype", "float16", "--reads-at=-1", "--stop-at-eos", "--out", "out"]
-    assert from_evaluate(monkeypatch, **VALUES) == parsed(RunOptions, line) == checked(RunOptions, VALUES)
+    assert (
+        from_evaluate(monkeypatch, **VALUES)
+        == parsed(RunOptions, line)
+        == checked(RunOptions, VALUES)
+    )
     assert from_evaluate(monkeypatch) == parsed(RunOptions, []) == RunOptions()
 
 
@@ -50,8 +65,13 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
     added = [("margin", int | None, option("points that may be lost", least=1))]
     more = make_dataclass("RunOptions", added, bases=(RunOptions,), frozen=True, kw_only=True)
     monkeypatch.setattr(run, "RunOptions", more)
-    assert [each.name for each in fields(more)] == [*(each.name for each in fields(RunOptions)), "margin"]
-    assert parsed(more, ["--margin", "5"]).margin == from_evaluate(monkeypatch, margin=5).margin == 5  # type: ignore
+    assert [each.name for each in fields(more)] == [
+        *(each.name for each in fields(RunOptions)),
+        "margin",
+    ]
+    assert (
+        parsed(more, ["--margin", "5"]).margin == from_evaluate(monkeypatch, margin=5).margin == 5
+    )  # type: ignore
     assert parsed(more, []).margin is None  # type: ignore[attr-defined]
     for build in (lambda: parsed(more, ["--margin", "0"]), lambda: checked(more, {"margin": 0})):
         with pytest.raises(UserError, match=r"^--margin 0 must be at least 1$"):
@@ -63,18 +83,34 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
         (["--limt", "3"], "^unknown option --limt; did you mean --limit"),
         (["--block-length", "0"], "^--block-length 0 must be at least 1"),
         (["--batch", "\u00b2"], "^--batch .* must be a whole number or 'auto'"),
-        (["--prompt", "none"], "^argument --prompt: invalid choice: 'none' .*; --help has all options$"),
+        (
+            ["--prompt", "none"],
+            "^argument --prompt: invalid choice: 'none' .*; --help has all options$",
+        ),
     ):
         with pytest.raises(UserError, match=says):
             parsed(more, line)
 
 
-def test_help_has_what_most_runs_need_first_and_the_rest_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_what_most_runs_need_first_and_the_rest_in_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         parsed(RunOptions, ["--help"])
     first, *groups = capsys.readouterr().out.partition("\noptions:")[2].split("\n\n")
     shown = re.findall(r"^  --([a-z-]+)", first, re.MULTILINE)
-    assert shown == ["suite", "methods", "model", "data", "limit", "device", "workers", "out", "resume", "list"]
+    assert shown == [
+        "suite",
+        "methods",
+        "model",
+        "data",
+        "limit",
+        "device",
+        "workers",
+        "out",
+        "resume",
+        "list",
+    ]
     assert len(groups) == 5 and all(re.match(r"[a-z ]+:\n  --", group) for group in groups)
 
 
@@ -105,24 +141,37 @@ def test_the_version_is_the_installed_one() -> None:
         _ = harness.nothing
 
 
-def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, several = (checked(RunOptions, {"plugin": given}) for given in ("mine.py", [Path("mine.py")]))
+def test_one_value_stands_for_several_and_none_and_false_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, several = (
+        checked(RunOptions, {"plugin": given}) for given in ("mine.py", [Path("mine.py")])
+    )
     assert one.plugin == several.plugin
-    paths = checked(RunOptions, {"model": Path("m"), "data": Path("d"), "out": "o", "limit": np.int64(3)})
+    paths = checked(
+        RunOptions, {"model": Path("m"), "data": Path("d"), "out": "o", "limit": np.int64(3)}
+    )
     assert (paths.model, paths.data, paths.out, paths.limit) == ("m", "d", Path("o"), 3)
-    assert from_evaluate(monkeypatch, limit=None, temperature=None, untimed=False, stop_at_eos=False) == RunOptions()
+    assert (
+        from_evaluate(monkeypatch, limit=None, temperature=None, untimed=False, stop_at_eos=False)
+        == RunOptions()
+    )
 
 
 # The command fef-dllm
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_has_help(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["fef-dllm"])
     with pytest.raises(SystemExit) as left:
         main([name, "--help"])
     assert left.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fef-dllm {name} ")
 
 
-def test_a_command_does_what_its_file_does_and_no_other_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_does_what_its_file_does_and_no_other_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["list"]) == 0
     assert "fef-two-stream" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no command runs; did you mean run"):

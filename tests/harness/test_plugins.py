@@ -1,4 +1,5 @@
-"""Plugins: loaded once by file, module or entry point, refused in one line, found again by what they were."""
+"""Plugins: loaded once by file, module or entry point, refused in one line, found again by what
+they were."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,16 @@ from command_lines import resolved_run
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
-from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, syntax_hash, used_by
+from harness.plugins import (
+    blame,
+    load,
+    load_all,
+    register_preset,
+    register_suite,
+    restore,
+    syntax_hash,
+    used_by,
+)
 from harness.records.files import with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
 from harness.runs.selection import methods_named
@@ -64,13 +74,23 @@ def plugin(folder: Path, text: str, name: str = "mine.py") -> Path:
 def test_a_file_brings_decoders_presets_and_suites(tmp_path: Path) -> None:
     path = plugin(tmp_path, DECODER + PRESET + SUITE)
     loaded = load(str(path))
-    assert loaded.registered == {"decoders": ["mine"], "presets": ["mine-2"], "suites": ["own-lists"]}
+    assert loaded.registered == {
+        "decoders": ["mine"],
+        "presets": ["mine-2"],
+        "suites": ["own-lists"],
+    }
     assert (loaded.path, loaded.sha256) == (str(path), syntax_hash([path]))
-    assert METHODS["mine"].label == "Mine" and PRESETS["mine-2"].options == {"k": 2} and "own-lists" in SUITES
+    assert (
+        METHODS["mine"].label == "Mine"
+        and PRESETS["mine-2"].options == {"k": 2}
+        and "own-lists" in SUITES
+    )
     assert load(str(path)) is loaded
 
 
-def test_a_file_that_has_changed_is_imported_again_and_a_comment_changes_nothing(tmp_path: Path) -> None:
+def test_a_file_that_has_changed_is_imported_again_and_a_comment_changes_nothing(
+    tmp_path: Path,
+) -> None:
     path = plugin(tmp_path, DECODER + PRESET)
     first = load(str(path))
     plugin(tmp_path, f"# better\n{DECODER}{PRESET}")
@@ -85,7 +105,9 @@ def test_a_file_that_has_changed_is_imported_again_and_a_comment_changes_nothing
     assert METHODS["mine"].label == "Ours"
 
 
-def test_a_file_is_imported_again_with_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_imported_again_with_what_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "beside_mine.py").write_text("LABEL = 'One'\n")
     text = "from beside_mine import LABEL\n" + DECODER.replace('"Mine"', "LABEL")
@@ -107,16 +129,24 @@ def test_two_files_with_decoders_of_one_name_are_not_confused(tmp_path: Path) ->
     ("text", "says"),
     [
         ("x = 1\n", "mine.py: it registers nothing"),
-        ("import no_such_module\n", "mine.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "import no_such_module\n",
+            "mine.py, line 1: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
         ("\n\nraise RuntimeError('boom\\nbang')\n", "mine.py, line 3: RuntimeError: boom bang"),
-        (DECODER.replace('"mine"', '"llada"'), "mine.py, line 10: a decoder 'llada' is there already"),
+        (
+            DECODER.replace('"mine"', '"llada"'),
+            "mine.py, line 10: a decoder 'llada' is there already",
+        ),
         (DECODER.replace('"mine"', '"fef-2"'), "mine.py: a method 'fef-2' is there already"),
         (PRESET, "unknown method 'mine'; valid: llada"),
         (DECODER + PRESET.replace('"k"', '"q"'), "unknown option 'q' for preset mine-2; valid: k"),
         (SUITE.replace('"own-lists"', '"gsm8k"'), "a suite 'gsm8k' is there already"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_the_file_and_the_reason(tmp_path: Path, text: str, says: str) -> None:
+def test_what_is_wrong_is_one_line_with_the_file_and_the_reason(
+    tmp_path: Path, text: str, says: str
+) -> None:
     before = [dict(registry) for registry in (METHODS, PRESETS, SUITES, FAMILIES)]
     path = plugin(tmp_path, text)
     with pytest.raises(UserError, match=r"mine\.py") as caught:
@@ -146,7 +176,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_module_imported_before_too_is_a_plugin_and_all_of_its_package_is_hashed(package: Path) -> None:
+def test_a_module_imported_before_too_is_a_plugin_and_all_of_its_package_is_hashed(
+    package: Path,
+) -> None:
     __import__("own_package.decoders")
     first = load("own_package.decoders")
     assert first.registered == {"decoders": ["mine"]} and Path(first.path).name == "decoders.py"
@@ -159,7 +191,9 @@ def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
     information = package.parent / "own-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[fef_dllm_harness]\nown-decoders = own_package.decoders\n")
+    (information / "entry_points.txt").write_text(
+        "[fef_dllm_harness]\nown-decoders = own_package.decoders\n"
+    )
     load_all([])
     assert "mine" in METHODS and load("own-decoders").plugin == "own-decoders"
 
@@ -192,7 +226,9 @@ def test_a_run_names_the_plugins_that_it_uses(tmp_path: Path) -> None:
     assert [Path(each.path).name for each in used] == ["suite.py"]
 
 
-def test_a_plugin_is_found_again_or_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_is_found_again_or_what_is_wrong_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = plugin(tmp_path, SUITE)
     record = load(str(path))
     del SUITES["own-lists"]
@@ -212,7 +248,10 @@ def given_to_evaluate(request: Request, options: Options) -> None:
 def test_functions_are_methods_by_the_names_that_they_have_or_were_given(tmp_path: Path) -> None:
     named = methods_named(["fef(steps=3)", given_to_evaluate])
     assert list(named) == ["fef(steps=3)", "given_to_evaluate"]
-    assert named["given_to_evaluate"].decoder.function is given_to_evaluate and "given_to_evaluate" not in METHODS
+    assert (
+        named["given_to_evaluate"].decoder.function is given_to_evaluate
+        and "given_to_evaluate" not in METHODS
+    )
     load(str(plugin(tmp_path, DECODER)))
     assert methods_named(METHODS["mine"].function)["mine"].method == "mine"
 
@@ -226,7 +265,9 @@ def with_tau(request: Request, options: Tau) -> None:
 
 
 def test_a_function_may_come_with_its_options() -> None:
-    named = methods_named([(with_tau, {"tau": 0.5, "block_length": 8}), with_tau, ("threshold", {"tau": 0.7})])
+    named = methods_named(
+        [(with_tau, {"tau": 0.5, "block_length": 8}), with_tau, ("threshold", {"tau": 0.7})]
+    )
     assert list(named) == ["with_tau(block_length=8,tau=0.5)", "with_tau", "threshold(tau=0.7)"]
     assert named["with_tau(block_length=8,tau=0.5)"].given == {"tau": 0.5, "block_length": 8}
     with pytest.raises(ValueError, match="unknown option 'tua' for with_tau; did you mean tau"):
@@ -237,7 +278,9 @@ def test_a_function_may_come_with_its_options() -> None:
         methods_named([with_tau, with_tau])
 
 
-def test_a_cell_that_registers_again_replaces_what_a_notebook_had_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_registers_again_replaces_what_a_notebook_had_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def renamed(request: Request, options: Tau) -> None:
         """The cell's function under another name."""
 
@@ -287,7 +330,10 @@ def asking(prompt: str) -> Suite:
     [
         (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "it has no problems"),
         (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
-        (asking("Answer: {questoin}"), r"no turn of its rounds has one of its columns, as \{question\}"),
+        (
+            asking("Answer: {questoin}"),
+            r"no turn of its rounds has one of its columns, as \{question\}",
+        ),
     ],
 )
 def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
@@ -302,8 +348,14 @@ def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
             Preset("Own", "llada", suites={"gms8k": {"steps": 2}}),
             "method own names the suite gms8k; did you mean gsm8k",
         ),
-        (Preset("Own", "llada", suites={"GSM8K": {"steps": 2}}), "own names the suite GSM8K; did you mean gsm8k"),
-        (Preset("Own", "fef", draft_role="draft"), "method own needs the role draft: --model base=...,draft=..."),
+        (
+            Preset("Own", "llada", suites={"GSM8K": {"steps": 2}}),
+            "own names the suite GSM8K; did you mean gsm8k",
+        ),
+        (
+            Preset("Own", "fef", draft_role="draft"),
+            "method own needs the role draft: --model base=...,draft=...",
+        ),
     ],
 )
 def test_a_preset_that_names_what_the_run_has_not_is_refused(preset: Preset, says: str) -> None:
@@ -315,7 +367,9 @@ def test_a_preset_that_names_what_the_run_has_not_is_refused(preset: Preset, say
 def test_a_preset_has_settings_by_suite() -> None:
     lengths = {"block_length": 12}
     suites: dict[str, dict[str, Any]] = {"gsm8k": {"tau": 0.5, "block_length": 24}}
-    preset = register_preset("own", Preset("Own", "threshold", {"tau": 0.7}, lengths=lengths, suites=suites))
+    preset = register_preset(
+        "own", Preset("Own", "threshold", {"tau": 0.7}, lengths=lengths, suites=suites)
+    )
     gsm8k, math = (preset.for_suite(suite, {"gen_length": 48}, {}) for suite in ("gsm8k", "math"))
     assert (gsm8k.block_length, gsm8k.options) == (24, {"tau": 0.5})
     assert (math.block_length, math.options) == (12, {"tau": 0.7})
@@ -342,4 +396,7 @@ def test_a_file_comes_with_what_it_imports_from_beside_it(tmp_path: Path) -> Non
 def test_suites_without_a_role_of_their_own_have_the_presets() -> None:
     register_preset("own", Preset("Own", "fef", role="fef", roles={"mbpp": "base"}))
     run = resolved_run("--methods", "own", "--suite", "gsm8k,mbpp")
-    assert run.config.models[run.config.methods["own"].role] == {"gsm8k": "nano-fef", "mbpp": "nano"}
+    assert run.config.models[run.config.methods["own"].role] == {
+        "gsm8k": "nano-fef",
+        "mbpp": "nano",
+    }

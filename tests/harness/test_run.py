@@ -12,7 +12,9 @@ from harness.sandbox.program import UNSAFE, Containment
 from model_wrappers import decode, load_backbone
 
 
-def test_ctrl_c_prints_the_command_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_prints_the_command_that_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted() -> int:
         with resumable(tmp_path):
             raise KeyboardInterrupt
@@ -23,12 +25,16 @@ def test_ctrl_c_prints_the_command_that_goes_on(tmp_path: Path, capsys: pytest.C
     assert f"run --resume --out {tmp_path}" in said
 
 
-@pytest.mark.parametrize(("suites", "expected"), [("gsm8k,humaneval,mbpp", ["HumanEval, MBPP"]), ("gsm8k", [])])
+@pytest.mark.parametrize(
+    ("suites", "expected"), [("gsm8k,humaneval,mbpp", ["HumanEval, MBPP"]), ("gsm8k", [])]
+)
 def test_what_no_sandbox_will_score_is_said_before(
     monkeypatch: pytest.MonkeyPatch, suites: str, expected: list[str]
 ) -> None:
     run = resolved_run("--suite", suites, "--methods", "llada")
-    monkeypatch.setattr("harness.sandbox.program.choose", lambda unsafe: Containment(None, "no sandbox"))
+    monkeypatch.setattr(
+        "harness.sandbox.program.choose", lambda unsafe: Containment(None, "no sandbox")
+    )
     lines = unscored(run, unsafe=False)
     assert [line.partition(" will be")[0] for line in lines] == expected
     monkeypatch.setattr("harness.sandbox.program.choose", lambda unsafe: Containment(UNSAFE))

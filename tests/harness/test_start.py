@@ -28,7 +28,9 @@ def test_the_list_of_methods_waits_for_nothing() -> None:
     assert "fef-2" in text and "suites: gsm8k" in text
 
 
-def test_options_of_a_decoder_are_listed_where_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_a_decoder_are_listed_where_it_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from harness.run import main
 
     assert main(["--list", "--methods", "threshold"]) == 0

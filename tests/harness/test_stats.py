@@ -1,4 +1,5 @@
-"""Statistics with known answers: by hand, by scipy, by enumeration, and by what their papers prove of them."""
+"""Statistics with known answers: by hand, by scipy, by enumeration, and by what their papers prove
+of them."""
 
 import itertools
 import math
@@ -30,7 +31,9 @@ Z = float(stats.norm.ppf(0.95))
 @pytest.mark.parametrize(("right", "trials"), [(0, 10), (7, 80), (80, 80), (1, 1)])
 def test_wilson_is_scipys_on_whole_numbers(right: int, trials: int) -> None:
     for level in (0.9, 0.95):
-        expected = stats.binomtest(right, trials).proportion_ci(confidence_level=level, method="wilson")
+        expected = stats.binomtest(right, trials).proportion_ci(
+            confidence_level=level, method="wilson"
+        )
         assert wilson(right / trials, trials, level) == pytest.approx((expected.low, expected.high))
 
 
@@ -54,27 +57,35 @@ def test_mcnemar_is_twice_the_smaller_tail_of_fair_coins(lost: int, gained: int)
 
 
 def test_holm_is_the_worked_example() -> None:
-    # 4 x 0.005, 3 x 0.01, then 2 x 0.03 = 0.06, and 0.04 x 1, which may not fall below the one before it.
+    # 4 x 0.005, 3 x 0.01, then 2 x 0.03 = 0.06, and 0.04 x 1, which may not fall below the one
+    # before it.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 def test_holm_leaves_out_what_was_not_tested_and_never_exceeds_one() -> None:
-    assert holm([0.6, math.nan, 0.7, math.nan]) == pytest.approx([1.0, math.nan, 1.0, math.nan], nan_ok=True)
-    assert holm([0.02, math.nan]) == pytest.approx([0.02, math.nan], nan_ok=True) and len(holm([])) == 0
+    assert holm([0.6, math.nan, 0.7, math.nan]) == pytest.approx(
+        [1.0, math.nan, 1.0, math.nan], nan_ok=True
+    )
+    assert (
+        holm([0.02, math.nan]) == pytest.approx([0.02, math.nan], nan_ok=True)
+        and len(holm([])) == 0
+    )
 
 
 def test_holm_keeps_the_family_wise_error_under_the_null() -> None:
     draws, family = 4000, 5
     p_values = np.random.default_rng(0).random((draws, family))
     wrong = np.mean([(holm(row.tolist()) <= 0.05).any() for row in p_values])
-    # Of independent uniform p-values Holm rejects one with probability 1 - 0.99^5; Hoeffding, one seed in a million.
+    # Of independent uniform p-values Holm rejects one with probability 1 - 0.99^5; Hoeffding, one
+    # seed in a million.
     bound = math.sqrt(math.log(2e6) / (2 * draws))
     assert abs(wrong - (1 - 0.99**family)) < bound
 
 
 def test_the_interval_of_a_speedup_pairs_items() -> None:
     seconds = np.random.default_rng(0).uniform(1, 9, 40)
-    # A method that halves every item's time is twice as fast in any sample: pairing leaves no spread.
+    # A method that halves every item's time is twice as fast in any sample: pairing leaves no
+    # spread.
     assert speedup_interval([np.stack([seconds, seconds / 2], axis=1)] * 2) == pytest.approx((2, 2))
 
 
@@ -96,14 +107,16 @@ def test_the_interval_of_a_speedup_covers_the_truth_as_often_as_it_says() -> Non
         pair = np.stack([reference, reference * draws.uniform(0.2, 0.8, items)], axis=1)
         low, high = speedup_interval([pair], level, resamples=300)
         covered += low <= 2.0 <= high  # 3 s over 1.5 s in expectation
-    # Hoeffding, one seed in a million; 0.05 for percentiles of 300 draws over 60 items. At a level of 1/2 an interval
+    # Hoeffding, one seed in a million; 0.05 for percentiles of 300 draws over 60 items. At a level
+    # of 1/2 an interval
     # that is too wide fails as one that is too narrow does.
     bound = math.sqrt(math.log(2e6) / (2 * trials)) + 0.05
     assert abs(covered / trials - level) < bound
 
 
 def restricted_share_lost(lost: int, gained: int, n: int, difference: float) -> float:
-    """The likeliest share of lost items if the share gained is larger by `difference`, by maximizing numerically."""
+    """The likeliest share of lost items if the share gained is larger by `difference`, by
+    maximizing numerically."""
 
     def loss(share: float) -> float:
         shares = (share, share + difference, 1 - 2 * share - difference)
@@ -113,16 +126,26 @@ def restricted_share_lost(lost: int, gained: int, n: int, difference: float) -> 
         )
 
     ends = (max(0.0, -difference), (1 - difference) / 2)
-    return float(optimize.minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-12}).x)
+    return float(
+        optimize.minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-12}).x
+    )
 
 
-@pytest.mark.parametrize(("lost", "gained", "n"), [(3, 5, 40), (7, 1, 50), (12, 12, 100), (1, 0, 30)])
-def test_tangos_limit_is_where_the_score_test_stops_rejecting(lost: int, gained: int, n: int) -> None:
+@pytest.mark.parametrize(
+    ("lost", "gained", "n"), [(3, 5, 40), (7, 1, 50), (12, 12, 100), (1, 0, 30)]
+)
+def test_tangos_limit_is_where_the_score_test_stops_rejecting(
+    lost: int, gained: int, n: int
+) -> None:
     limit = paired_lower_limit(lost, gained, n)
     share = restricted_share_lost(lost, gained, n, limit)
-    variance = n * (2 * share + limit - limit**2)  # of gained - lost, a difference of multinomial counts
+    variance = n * (
+        2 * share + limit - limit**2
+    )  # of gained - lost, a difference of multinomial counts
     score = (gained - lost - n * limit) / math.sqrt(variance)
-    assert score == pytest.approx(Z, abs=1e-4) and paired_score(lost, gained, n, limit) == pytest.approx(Z)
+    assert score == pytest.approx(Z, abs=1e-4) and paired_score(
+        lost, gained, n, limit
+    ) == pytest.approx(Z)
     assert limit < (gained - lost) / n
 
 
@@ -152,10 +175,14 @@ def test_the_paired_interval_is_both_one_sided_limits_and_turns_with_the_methods
     assert paired_interval(0, 0, 96)[1] == pytest.approx(z**2 / (96 + z**2))
 
 
-@pytest.mark.parametrize(("lost", "gained", "n"), [(0, 0, 20), (0, 5, 40), (1, 8, 100), (30, 50, 300)])
+@pytest.mark.parametrize(
+    ("lost", "gained", "n"), [(0, 0, 20), (0, 5, 40), (1, 8, 100), (30, 50, 300)]
+)
 def test_a_mean_over_one_suite_is_that_suite(lost: int, gained: int, n: int) -> None:
     one = [(lost, gained, n)]
-    assert mean_difference_interval(one, 0.9) == pytest.approx(paired_interval(lost, gained, n, 0.9))
+    assert mean_difference_interval(one, 0.9) == pytest.approx(
+        paired_interval(lost, gained, n, 0.9)
+    )
     assert mean_difference_p_value(one) == pytest.approx(mcnemar(lost, gained))
 
 
@@ -179,7 +206,9 @@ def test_the_interval_of_a_mean_over_suites_of_unequal_sizes_covers_at_its_level
     true, covered = np.mean([gained - lost for lost, gained, _ in shares]), 0
     for _ in range(600):
         counts = [draw.multinomial(n, share) for n, share in zip(sizes, shares, strict=True)]
-        low, high = mean_difference_interval([(each[0], each[1], n) for each, n in zip(counts, sizes, strict=True)])
+        low, high = mean_difference_interval(
+            [(each[0], each[1], n) for each, n in zip(counts, sizes, strict=True)]
+        )
         covered += low <= true <= high
     least, most = stats.binom.interval(0.999, 600, 0.95)
     assert least <= covered <= most
@@ -191,9 +220,12 @@ def test_a_small_suite_weighs_as_much_as_a_large_one() -> None:
     assert mean_difference_interval([(0, 4, 10)] * 2)[0] > mean_difference_interval([(0, 4, 10)])[0]
 
 
-@pytest.mark.parametrize("suites", [[(5, 8, 100), (3, 6, 50)], [(0, 5, 300)], [(0, 6, 6)], [(40, 60, 400)]])
+@pytest.mark.parametrize(
+    "suites", [[(5, 8, 100), (3, 6, 50)], [(0, 5, 300)], [(0, 6, 6)], [(40, 60, 400)]]
+)
 def test_as_many_problems_show_a_mean_difference_by_both_of_its_tests(suites: list[Flips]) -> None:
-    """(0, 5, 300): p = 1/16 asks for a sixth one that is gained, though the normal law asks for fewer problems."""
+    """(0, 5, 300): p = 1/16 asks for a sixth one that is gained, though the normal law asks for
+    fewer problems."""
 
     def shown(count: float) -> bool:
         grown = [(count * lost, count * gained, count * n) for lost, gained, n in suites]
@@ -215,7 +247,9 @@ def test_one_comparison_has_the_usual_level_and_one_that_was_not_made_has_none()
 
 
 def test_after_the_first_that_is_not_rejected_all_have_its_level() -> None:
-    assert holm_levels([0.9, 0.001, 0.2]) == pytest.approx([1 - 0.05 / 2, 1 - 0.05 / 3, 1 - 0.05 / 2])
+    assert holm_levels([0.9, 0.001, 0.2]) == pytest.approx(
+        [1 - 0.05 / 2, 1 - 0.05 / 3, 1 - 0.05 / 2]
+    )
 
 
 def test_the_fit_recovers_the_line_that_timings_lie_on() -> None:

@@ -22,7 +22,8 @@ PATIENCE = 20_000  # milliseconds until a page that shows nothing has failed
 
 @dataclass
 class Visit:
-    """A page that was opened. complaints: what the console and the network had to say against it; asked: addresses."""
+    """A page that was opened. complaints: what the console and the network had to say against it;
+    asked: addresses."""
 
     page: Page
     index: str
@@ -41,7 +42,8 @@ class Visit:
         return self
 
     def until(self, condition: str) -> None:
-        """Wait until an expression is true; Playwright's own wait is code that the page's policy refuses."""
+        """Wait until an expression is true; Playwright's own wait is code that the page's policy
+        refuses."""
         deadline = time.monotonic() + PATIENCE / 1000
         while not self.page.evaluate(condition):
             assert time.monotonic() < deadline, f"still not: {condition}"
@@ -49,14 +51,17 @@ class Visit:
 
     def shown(self, selector: str) -> list[str]:
         """The texts of the elements that are to be seen."""
-        return [each.inner_text() for each in self.page.locator(selector).all() if each.is_visible()]
+        return [
+            each.inner_text() for each in self.page.locator(selector).all() if each.is_visible()
+        ]
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """The browser, which ends with the context."""
     with sync_playwright() as playwright:
-        # Without its own sandbox, which root cannot have: it reads what a test has written, and no network.
+        # Without its own sandbox, which root cannot have: it reads what a test has written, and no
+        # network.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             yield browser
@@ -71,7 +76,12 @@ def visit(browser: Browser, report: Path, width: int = 1280, **options: Any) -> 
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     visited = Visit(page, (report / "index.html").resolve().as_uri())
-    page.on("console", lambda said: visited.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda said: (
+            visited.complaints.append(said.text) if said.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: visited.complaints.append(str(error)))
     page.on("requestfailed", lambda request: visited.complaints.extend(_failures(request)))
     page.on("request", lambda request: visited.asked.append(request.url))
@@ -83,4 +93,8 @@ def visit(browser: Browser, report: Path, width: int = 1280, **options: Any) -> 
 
 def _failures(request: Any) -> list[str]:
     """A request that failed, unless it was given up because the page went elsewhere."""
-    return [] if request.failure == "net::ERR_ABORTED" else [f"failed: {request.url}: {request.failure}"]
+    return (
+        []
+        if request.failure == "net::ERR_ABORTED"
+        else [f"failed: {request.url}: {request.failure}"]
+    )

@@ -11,12 +11,16 @@ from harness.runs.options import RunOptions
 from harness.runs.resolve import ResolvedRun, resolve
 
 
-def refused(main: Callable[[list[str]], int], line: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refused(
+    main: Callable[[list[str]], int], line: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> str:
     """What a refused command line prints: one line on stderr, exit code 2."""
     capsys.readouterr()
     assert one_line_errors(lambda: main(list(line))) == 2
     said = capsys.readouterr().err.splitlines(keepends=True)
-    error = "".join(line for line in said if not line.startswith("warning: other programs"))  # of a busy machine
+    error = "".join(
+        line for line in said if not line.startswith("warning: other programs")
+    )  # of a busy machine
     assert error.startswith("error: ") and error.count("\n") == 1, error
     return error
 

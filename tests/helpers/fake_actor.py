@@ -34,8 +34,14 @@ class FakeActor(Actor):
     def load(self, *given: Any) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         config = given[1]
         device = Path(os.environ[FOLDER], f"device {self.hello()['gpus']}")
-        environment = {"device": "cpu", "cpu": device.read_text() if device.exists() else "Test CPU", "gpu": None}
-        files = {suite: {"name": "test", "sha256": "5" * 64, "items": ITEMS} for suite in config.suites}
+        environment = {
+            "device": "cpu",
+            "cpu": device.read_text() if device.exists() else "Test CPU",
+            "gpu": None,
+        }
+        files = {
+            suite: {"name": "test", "sha256": "5" * 64, "items": ITEMS} for suite in config.suites
+        }
         made = {"environment": environment, "weights": {}, "data": {"files": files}, "code": {}}
         self._worker: Any = self
         return made, dict.fromkeys(config.suites, ITEMS), {"at": "now"}
@@ -55,7 +61,10 @@ class FakeActor(Actor):
             happen(path_of(Path(os.environ[FOLDER]), method, chunk.suite, item))
             key = {"method": method, "suite": chunk.suite, "item": item}
             drafts = dict.fromkeys(("proposed", "accepted", "rejected"), 0)
-            yield Response({"schema": 1, **key, "seconds": SECONDS, "forwards": 8, "correct": True, **drafts}, [])
+            yield Response(
+                {"schema": 1, **key, "seconds": SECONDS, "forwards": 8, "correct": True, **drafts},
+                [],
+            )
 
 
 def happen(path: Path) -> None:

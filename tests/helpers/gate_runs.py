@@ -1,4 +1,5 @@
-"""Synthetic runs for the regression gate: two methods on four suites, whose items agree but for what a test changes."""
+"""Synthetic runs for the regression gate: two methods on four suites, whose items agree but for
+what a test changes."""
 
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,30 @@ def items_of(**changes: Any) -> list[dict[str, Any]]:
 
     Another prompt or solution is LLaDA's too: a problem has one.
     """
-    shared = {name: value for name, value in changes.items() if name in ("prompt_hash", "prompt_tokens", "gold")}
+    shared = {
+        name: value
+        for name, value in changes.items()
+        if name in ("prompt_hash", "prompt_tokens", "gold")
+    }
     rows = []
     for method in METHODS:
         for suite in PAPER_SUITES:
             for number in range(ITEMS):
-                row = item(method, suite, number, correct=number % 4 > 0, tokens_hash=f"{suite}{number}", text="said")
+                row = item(
+                    method,
+                    suite,
+                    number,
+                    correct=number % 4 > 0,
+                    tokens_hash=f"{suite}{number}",
+                    text="said",
+                )
                 row |= {"prompt_hash": "p", "gold": "7", "rows": 60, "token_forwards": 100}
-                row |= {"prompt_tokens": 30, "content_tokens": 20, "eos_tokens": 28, "post_stop_tokens": 0}
+                row |= {
+                    "prompt_tokens": 30,
+                    "content_tokens": 20,
+                    "eos_tokens": 28,
+                    "post_stop_tokens": 0,
+                }
                 own = changes if method == "fef-2" else shared
                 rows.append(row | (own if (suite, number) == ("math", 7) else {}))
     return rows
@@ -41,11 +58,15 @@ def run_of(
     limit: int | None = ITEMS,
     **config: Any,
 ) -> Run:
-    """A run of these items, two methods on the paper's suites; `config` changes its configuration."""
+    """A run of these items, two methods on the paper's suites; `config` changes its
+    configuration."""
     suites = {suite: {"gen_length": 48, "options": {}} for suite in PAPER_SUITES}
     settings = {
         **{"data": "generated", "limit": limit, "temperature": 0.0},
-        "methods": {name: {"label": name, "method": name, "role": "base", "suites": suites} for name in METHODS},
+        "methods": {
+            name: {"label": name, "method": name, "role": "base", "suites": suites}
+            for name in METHODS
+        },
         "suites": {key: {"title": title} for key, title in PAPER_SUITES.items()},
         **config,
     }

@@ -3,12 +3,19 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.suites.registry import GENERATED, TEST_PROBLEMS, problems_of, suite_named, write_problems
+from harness.suites.registry import (
+    GENERATED,
+    TEST_PROBLEMS,
+    problems_of,
+    suite_named,
+    write_problems,
+)
 
 
 def write_suites(
     folder: Path, split: str = "test", count: int = TEST_PROBLEMS, suites: Iterable[str] = GENERATED
 ) -> None:
-    """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
+    """Write `count` generated problems of every suite below `folder/data`, as the real files are
+    laid out."""
     for suite in map(suite_named, suites):
         write_problems(folder, suite, problems_of(suite, split, count))

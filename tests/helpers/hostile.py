@@ -1,12 +1,13 @@
 """Model-written programs that harm or cheat, and one that looks like it and is right.
 
-@OUTSIDE@, @HOME@, @PORT@ and @PID@ stand for a folder of the host, its home folder, a server's port and the tests'
-process.
+@OUTSIDE@, @HOME@, @PORT@ and @PID@ stand for a folder of the host, its home folder, a server's port
+and the tests' process.
 """
 
 RIGHT = ("temporary_folder",)  # where /tmp can be made the program's own
 PROGRAMS = {
-    "answer_from_a_child": """
+    "answer_from_a_child": (
+        """
 # A child comes back with the right answers, its parent with none: the parent is the program.
 import os
 CHILD = os.fork()
@@ -15,8 +16,10 @@ def double(x):
         return 2 * x
     os.waitpid(CHILD, 0)
     return None
-""",
-    "become_root": """
+"""
+    ),
+    "become_root": (
+        """
 # What root alone may: take its id, leave the root folder, make a device, mount, enter a namespace.
 import ctypes
 import os
@@ -37,8 +40,10 @@ def double(x):
         except OSError:
             pass
     return DONE and 2 * x
-""",
-    "change_outside": """
+"""
+    ),
+    "change_outside": (
+        """
 # Deletes or moves what is outside its scratch folder, or writes there through a link.
 import os
 import shutil
@@ -60,8 +65,10 @@ def double(x):
         except Exception:  # HumanEval's guard has some of these removed
             pass
     return DONE and 2 * x
-""",
-    "connect": r"""
+"""
+    ),
+    "connect": (
+        r"""
 # Reaches the network, a server of this machine, the host of its virtual machine, or a resolver.
 import socket
 def double(x):
@@ -80,20 +87,26 @@ def double(x):
         except OSError:
             pass
     raise PermissionError
-""",
-    "daemon_by_spawn": """
+"""
+    ),
+    "daemon_by_spawn": (
+        """
 # Leaves a program behind that wants to outlive it, and answers.
 import os
 def double(x):
     os.posix_spawn("/bin/sh", ["sh", "-c", "trap '' HUP TERM; exec /bin/sleep 3607"], {}, setpgroup=0)
     return 2 * x
-""",
-    "endless_in_c": """
+"""
+    ),
+    "endless_in_c": (
+        """
 # Spends its time in C, where no signal handler of Python's runs.
 def double(x):
     return sum(range(10**14)) and 2 * x
-""",
-    "fork_bomb": """
+"""
+    ),
+    "fork_bomb": (
+        """
 # Starts processes that start processes, not put off by refusals.
 import os
 def double(x):
@@ -102,8 +115,10 @@ def double(x):
             os.fork()
         except OSError:
             pass
-""",
-    "frames": r"""
+"""
+    ),
+    "frames": (
+        r"""
 # Looks through its callers for what proves a verdict, and reports one.
 import os
 import sys
@@ -116,21 +131,27 @@ def double(x):
                 os.write(names["report"], b"\n" + names["nonce"].encode() + b" pass" + extra + b" \n")
         frame = frame.f_back
     os._exit(0)
-""",
-    "gigabyte_of_files": """
+"""
+    ),
+    "gigabyte_of_files": (
+        """
 # Writes a gigabyte into a hundred files.
 def double(x):
     for number in range(100):
         with open(f"big-{number}", "wb") as file:
             file.write(bytes(10 * 2**20))
     return 2 * x
-""",
-    "huge_message": """
+"""
+    ),
+    "huge_message": (
+        """
 # Raises an exception with a text of a hundred megabytes.
 def double(x):
     raise ValueError("x" * 10**8)
-""",
-    "ignore_signals": """
+"""
+    ),
+    "ignore_signals": (
+        """
 # Ignores the time limit's signal and every other that can be ignored, and never returns.
 import signal
 for number in range(1, 65):
@@ -141,24 +162,30 @@ for number in range(1, 65):
 def double(x):
     while True:
         pass
-""",
-    "kill_all": """
+"""
+    ),
+    "kill_all": (
+        """
 # Kills every process it can reach.
 import os
 import signal
 def double(x):
     os.kill(-1, signal.SIGKILL)
     return None
-""",
-    "kill_parent": """
+"""
+    ),
+    "kill_parent": (
+        """
 # Kills its parent, whatever comes of it.
 import os
 import signal
 def double(x):
     os.kill(os.getppid(), signal.SIGKILL)
     return None
-""",
-    "lower_oom_score": """
+"""
+    ),
+    "lower_oom_score": (
+        """
 # Makes sure that another process goes if the machine runs out of memory.
 import ctypes
 def double(x):
@@ -166,8 +193,10 @@ def double(x):
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("0")
     return 2 * x
-""",
-    "memory_files": """
+"""
+    ),
+    "memory_files": (
+        """
 # Writes a gigabyte and a half into files that exist in memory only.
 import ctypes
 import os
@@ -177,8 +206,10 @@ def double(x):
         if os.write(file, bytes(15 * 2**20)) != 15 * 2**20:
             raise OSError
     return 2 * x
-""",
-    "memory_of_several_processes": """
+"""
+    ),
+    "memory_of_several_processes": (
+        """
 # Takes more memory in three processes than one may have.
 import ctypes
 import os
@@ -200,8 +231,10 @@ def double(x):
     while len(taken) < 3:
         taken += os.read(reading, 4)
     return 2 * x
-""",
-    "namespace_by_clone": """
+"""
+    ),
+    "namespace_by_clone": (
+        """
 # Starts a process in a user namespace of its own, by both calls that do.
 import ctypes
 import os
@@ -222,8 +255,10 @@ def double(x):
         if child > 0:
             return 2 * x
     raise OSError
-""",
-    "namespace_with_scratch": """
+"""
+    ),
+    "namespace_with_scratch": (
+        """
 # Mounts a scratch folder without a limit in a namespace of its own, and writes a gigabyte and a half.
 import ctypes
 import os
@@ -247,8 +282,10 @@ def double(x):
         with open(f"/tmp/{number}", "wb") as file:
             file.write(bytes(15 * 2**20))
     return 2 * x
-""",
-    "os_exit_in_thread": """
+"""
+    ),
+    "os_exit_in_thread": (
+        """
 # Ends the process from a thread while a test waits.
 import os
 import threading
@@ -257,8 +294,10 @@ def double(x):
     threading.Thread(target=os._exit, args=(0,)).start()
     time.sleep(0.5)
     return 2 * x
-""",
-    "patch_modules": """
+"""
+    ),
+    "patch_modules": (
+        """
 # Replaces what the process that runs it might use to report, and answers wrongly.
 import json
 import os
@@ -268,16 +307,20 @@ os.write = lambda *arguments: 0
 sys.exit = os._exit
 def double(x):
     return None
-""",
-    "raise_limits": """
+"""
+    ),
+    "raise_limits": (
+        """
 # Lifts its own limits.
 import resource
 for limit in (resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):
     resource.setrlimit(limit, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 def double(x):
     return 2 * x
-""",
-    "read_environment_of_others": """
+"""
+    ),
+    "read_environment_of_others": (
+        """
 # Looks for the secret in the environment of every process it sees.
 import os
 def double(x):
@@ -289,8 +332,10 @@ def double(x):
         except OSError:
             pass
     raise LookupError
-""",
-    "read_outside": """
+"""
+    ),
+    "read_outside": (
+        """
 # Reads files outside its scratch folder and at home, the system's, another process's memory.
 FILES = ("@OUTSIDE@/planted.txt", "@HOME@/secret.txt", "/root/.bashrc", "/etc/shadow", "/proc/@PID@/mem")
 def double(x):
@@ -301,8 +346,10 @@ def double(x):
         except OSError:
             pass
     raise PermissionError
-""",
-    "remount_writable": """
+"""
+    ),
+    "remount_writable": (
+        """
 # Becomes root of namespaces of its own, and makes the system's folders writable there.
 import ctypes
 import os
@@ -314,8 +361,10 @@ def double(x):
     with open("/usr/new.txt", "w") as file:
         file.write("new")
     return 2 * x
-""",
-    "replace_comparison": """
+"""
+    ),
+    "replace_comparison": (
+        """
 # Defines the comparison that MBPP's tests call.
 import builtins
 def __opencompass_type_aware_equal(actual, expected):
@@ -325,8 +374,10 @@ def double(x):
     builtins.isinstance = builtins.all = lambda *arguments: True
     builtins.len = lambda value: 0
     return None
-""",
-    "request_of_others": """
+"""
+    ),
+    "request_of_others": (
+        """
 # Reads the tests, or what else other processes have open or in memory.
 import os
 def double(x):
@@ -339,8 +390,10 @@ def double(x):
             except OSError:
                 pass
     return None
-""",
-    "shared_memory_segments": """
+"""
+    ),
+    "shared_memory_segments": (
+        """
 # Takes System V shared memory, which counts towards no process's address space once it is detached.
 import ctypes
 def double(x):
@@ -354,8 +407,10 @@ def double(x):
         ctypes.memset(address, 1, 256 * 2**20)
         libc.shmdt(ctypes.c_void_p(address))
     return 2 * x
-""",
-    "temporary_folder": """
+"""
+    ),
+    "temporary_folder": (
+        """
 # Honest: writes to /tmp, which is its own; the host's stays as it is.
 import os
 def double(x):
@@ -363,16 +418,20 @@ def double(x):
     with open("/tmp/hostile-@PORT@/number.txt", "w") as file:
         file.write(str(x))
     return 2 * x
-""",
-    "thread_bomb": """
+"""
+    ),
+    "thread_bomb": (
+        """
 # Starts threads that wait, as many as it gets.
 import threading
 import time
 def double(x):
     while True:
         threading.Thread(target=time.sleep, args=(60,)).start()
-""",
-    "trace_process": """
+"""
+    ),
+    "trace_process": (
+        """
 # Attaches to its parent as a debugger does.
 import ctypes
 import os
@@ -381,8 +440,10 @@ def double(x):
     if ctypes.CDLL(None).ptrace(ATTACH, os.getppid(), 0, 0):
         raise OSError
     return None
-""",
-    "write_outside": """
+"""
+    ),
+    "write_outside": (
+        """
 # Writes outside its scratch folder, over what is there, through another process, its interpreter.
 import os
 FILES = {
@@ -402,8 +463,10 @@ def double(x):
         except OSError:
             pass
     raise PermissionError
-""",
-    "write_verdict": r"""
+"""
+    ),
+    "write_verdict": (
+        r"""
 # Writes a verdict, with a guessed nonce, to whatever is open, and leaves.
 import os
 def double(x):
@@ -413,5 +476,6 @@ def double(x):
         except OSError:
             pass
     os._exit(0)
-""",
+"""
+    ),
 }

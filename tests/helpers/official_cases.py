@@ -1,6 +1,8 @@
-"""What is compared with official decoders: nano's problems, options of ours and of theirs, and where their code is.
+"""What is compared with official decoders: nano's problems, options of ours and of theirs, and
+where their code is.
 
-`tests/official/make_tokens.py` runs both and keeps the tokens; the tests run ours alone. Shapes: P prompt tokens.
+`tests/official/make_tokens.py` runs both and keeps the tokens; the tests run ours alone. Shapes: P
+prompt tokens.
 """
 
 import hashlib
@@ -31,7 +33,8 @@ FULL = 0  # a block length: the whole response
 class Case:
     """Our decoder with its options, and what the official function of the same is called with.
 
-    source: which of SOURCES. block_length: FULL is the whole response. theirs: arguments of the official function.
+    source: which of SOURCES. block_length: FULL is the whole response. theirs: arguments of the
+    official function.
     """
 
     method: str
@@ -44,15 +47,21 @@ class Case:
     def name(self) -> str:
         """What the golden file calls it."""
         block = "full" if self.block_length == FULL else str(self.block_length)
-        return " ".join([self.method, f"block={block}", *(f"{key}={value}" for key, value in self.options.items())])
+        return " ".join(
+            [
+                self.method,
+                f"block={block}",
+                *(f"{key}={value}" for key, value in self.options.items()),
+            ]
+        )
 
 
 @dataclass(frozen=True)
 class Source:
     """Official code: its repository on GitHub, the file, and the function that decodes.
 
-    attends: it decodes block models; nano's weights then attend in the blocks of the case. shifted: logits are read
-    where the token before stands.
+    attends: it decodes block models; nano's weights then attend in the blocks of the case. shifted:
+    logits are read where the token before stands.
     """
 
     repository: str
@@ -65,28 +74,41 @@ class Source:
 SOURCES = {
     "llada": Source("ML-GSAI/LLaDA", "generate.py", "generate"),
     "fast-dllm": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate"),
-    "fast-dllm-prefix": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_prefix_cache"),
+    "fast-dllm-prefix": Source(
+        "NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_prefix_cache"
+    ),
     "fast-dllm-dual": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_dual_cache"),
     "factor": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_fast_dllm"),
     "factor-repaired": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_fast_dllm"),
     "klass": Source("shkim0116/KLASS", "src/model/llada_klass.py", "stable_confident_decode"),
     "wino": Source("Feng-Hong/WINO-DLLM", "LLaDA/decoding.py", "decoding_wino"),
     "freedave": Source(
-        "cychomatica/FreeDave", "generation/core.py", "DLMGeneration.block_decode_with_full_attention_FreeDave"
+        "cychomatica/FreeDave",
+        "generation/core.py",
+        "DLMGeneration.block_decode_with_full_attention_FreeDave",
     ),
     "prophet": Source("pixeli99/Prophet", "generate_earlyexit.py", "generate"),
     "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
     "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
     "sdar": Source("JetAstra/SDAR", "generate.py", "block_diffusion_generate", attends=True),
-    "llada2": Source("ZHZisZZ/dllm", "dllm/pipelines/llada2/sampler.py", "LLaDA2Sampler", attends=True),
-    "llada2.1": Source("ZHZisZZ/dllm", "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler", attends=True),
-    "fast-dllm-v2": Source("phymhan/S2D2", "Fast-dLLM-v2/generate_utils.py", "generate", attends=True, shifted=True),
-    "s2d2": Source("phymhan/S2D2", "SDAR/generate_ssd_policy.py", "block_diffusion_generate", attends=True),
+    "llada2": Source(
+        "ZHZisZZ/dllm", "dllm/pipelines/llada2/sampler.py", "LLaDA2Sampler", attends=True
+    ),
+    "llada2.1": Source(
+        "ZHZisZZ/dllm", "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler", attends=True
+    ),
+    "fast-dllm-v2": Source(
+        "phymhan/S2D2", "Fast-dLLM-v2/generate_utils.py", "generate", attends=True, shifted=True
+    ),
+    "s2d2": Source(
+        "phymhan/S2D2", "SDAR/generate_ssd_policy.py", "block_diffusion_generate", attends=True
+    ),
 }
 
 
 class Halves(Sampler):
-    """A uniform is 0.5, and what is drawn the likeliest token: S2D2's official code draws at temperature 0 as well."""
+    """A uniform is 0.5, and what is drawn the likeliest token: S2D2's official code draws at
+    temperature 0 as well."""
 
     def accept(self, probability: float) -> bool:
         return probability > 0.5
@@ -118,12 +140,20 @@ def _cases() -> Iterator[Case]:
         for values in ((0.9, 0.01, 2), (0.6, 0.05, 2), (0.7, 0.01, 3)):
             names = ("conf_threshold", "kl_threshold")
             ours = dict(zip((*names, "history"), values, strict=True))
-            yield Case("klass", "klass", block, ours, dict(zip((*names, "kl_history_length"), values, strict=True)))
+            yield Case(
+                "klass",
+                "klass",
+                block,
+                ours,
+                dict(zip((*names, "kl_history_length"), values, strict=True)),
+            )
         for pair in ((0.6, 0.9), (0.8, 0.95), (0.3, 0.6)):
             both = dict(zip(("threshold", "threshold_back"), pair, strict=True))
             yield Case("wino", "wino", block, both, both)
         for drafts in (4, 8):
-            yield Case("freedave", "freedave", block, {"draft_steps": drafts}, {"draft_steps": drafts})
+            yield Case(
+                "freedave", "freedave", block, {"draft_steps": drafts}, {"draft_steps": drafts}
+            )
         for thresholds, answer_start in (((7.5, 5.0, 2.5), 20), ((4.0, 3.0, 2.0), 8)):
             exits = dict(zip(("early", "mid", "late"), thresholds, strict=True))
             theirs = {"early_exit_thresholds": exits, "answer_start": answer_start}
@@ -141,16 +171,30 @@ def _cases() -> Iterator[Case]:
         for pair in ((0.95, 0.9), (0.7, 0.5), (0.5, 0.0)):
             both = dict(zip(("threshold", "editing_threshold"), pair, strict=True))
             yield Case("block", "llada2.1", block, both, both)
-        routed = {"do_verify_policy": "score_threshold", "do_verify_score_type": "difference_static"}
-        routed |= {"token_acceptance_estimator": "soft_entropy_negexp", "do_verify_score_threshold": 0.0}
+        routed = {
+            "do_verify_policy": "score_threshold",
+            "do_verify_score_type": "difference_static",
+        }
+        routed |= {
+            "token_acceptance_estimator": "soft_entropy_negexp",
+            "do_verify_score_threshold": 0.0,
+        }
         for least in (0.0, 1.0):
-            yield Case("s2d2", "s2d2", block, {"min_expected": least}, {**routed, "score_penalty_coef": least})
+            yield Case(
+                "s2d2",
+                "s2d2",
+                block,
+                {"min_expected": least},
+                {**routed, "score_penalty_coef": least},
+            )
         spans = {"min_ssd_span_length": 3, "confidence_threshold": 0.6}
         yield Case("s2d2", "s2d2", block, {"min_span": 3, "threshold": 0.6}, spans)
     for tau in (0.9, 0.3):
         for part in (4, 16):
             ours = {"threshold": tau, "sub_block": part}
-            yield Case("block", "fast-dllm-v2", 16, ours, {"threshold": tau, "small_block_size": part})
+            yield Case(
+                "block", "fast-dllm-v2", 16, ours, {"threshold": tau, "small_block_size": part}
+            )
     for gamma in (0.1, 1.0):
         yield Case("entropy", "eb-sampler", FULL, {"gamma": gamma}, {"gamma": gamma})
 
@@ -166,7 +210,9 @@ def questions(suite: str) -> list[str]:
 
 def prompts(backbone: Backbone, suite: str) -> list[torch.Tensor]:
     """Their prompts as ids, LongTensor (P,) each."""
-    return [torch.tensor(encode_question(backbone.text_tokenizer(), text)) for text in questions(suite)]
+    return [
+        torch.tensor(encode_question(backbone.text_tokenizer(), text)) for text in questions(suite)
+    ]
 
 
 def lengths(case: Case, suite: str) -> dict[str, int]:
@@ -181,9 +227,12 @@ def respond(backbone: Backbone, case: Case, suite: str, prompt_P: torch.Tensor) 
         backbone = copy(backbone)
         backbone.blocks = Blocks(case.block_length)
     if SOURCES[case.source].shifted:
-        # Read where the token before stands, nano's first token would end the response: another id is EOS.
+        # Read where the token before stands, nano's first token would end the response: another id
+        # is EOS.
         backbone.reads_at, backbone.eos_id = -1, NEVER
-    return decode(backbone, prompt_P, case.method, **lengths(case, suite), sampler=Halves(0), **case.options)
+    return decode(
+        backbone, prompt_P, case.method, **lengths(case, suite), sampler=Halves(0), **case.options
+    )
 
 
 def nano_sha256() -> str:

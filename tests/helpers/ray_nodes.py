@@ -1,4 +1,5 @@
-"""Ray nodes on this machine that talk over the loopback interface alone, ended by the ids of what was started."""
+"""Ray nodes on this machine that talk over the loopback interface alone, ended by the ids of what
+was started."""
 
 import os
 import signal
@@ -38,9 +39,23 @@ class Nodes:
     def start(self, cpus: int) -> subprocess.Popen[bytes]:
         """Another node; the first one is the head."""
         first = not self.nodes
-        where = ["--head", f"--port={self.address.rpartition(':')[2]}"] if first else [f"--address={self.address}"]
-        line = ["start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}"]
-        line += [*where, "--object-store-memory=100000000", *(["--include-dashboard=false"] if first else [])]
+        where = (
+            ["--head", f"--port={self.address.rpartition(':')[2]}"]
+            if first
+            else [f"--address={self.address}"]
+        )
+        line = [
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={cpus}",
+        ]
+        line += [
+            *where,
+            "--object-store-memory=100000000",
+            *(["--include-dashboard=false"] if first else []),
+        ]
         with (self.folder / f"node-{len(self.nodes)}.log").open("wb") as log:
             node = subprocess.Popen(
                 [sys.executable, "-c", START, *line],
@@ -62,7 +77,11 @@ class Nodes:
     def workers(self, node: subprocess.Popen[bytes]) -> list[psutil.Process]:
         """The processes of a node that decode."""
         family = psutil.Process(node.pid).children(recursive=True)
-        return [each for each in family if each.cmdline()[:1] and each.cmdline()[0].startswith("ray::Actor")]
+        return [
+            each
+            for each in family
+            if each.cmdline()[:1] and each.cmdline()[0].startswith("ray::Actor")
+        ]
 
 
 def with_it(process: psutil.Process, number: signal.Signals) -> None:
@@ -73,12 +92,18 @@ def with_it(process: psutil.Process, number: signal.Signals) -> None:
 
 @contextmanager
 def ray_nodes(folder: Path, *cpus: int, **environment: str) -> Iterator[Nodes]:
-    """A cluster with a node for each of `cpus`, over the loopback interface; none of its processes stays."""
+    """A cluster with a node for each of `cpus`, over the loopback interface; none of its processes
+    stays."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}  # a process keeps the first token that it has
-    short = tempfile.TemporaryDirectory(prefix="ray-")  # the path of a socket may not be longer than 107 bytes
+    token = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": TOKEN,
+    }  # a process keeps the first token that it has
+    short = tempfile.TemporaryDirectory(
+        prefix="ray-"
+    )  # the path of a socket may not be longer than 107 bytes
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": short.name}
     cluster = Nodes(folder, f"127.0.0.1:{port}", token | quiet | environment)
     try:
@@ -105,7 +130,10 @@ def ray_nodes(folder: Path, *cpus: int, **environment: str) -> Iterator[Nodes]:
 
 def wait_for(cluster: Nodes, port: int) -> None:
     """Until the newest node says that it runs."""
-    log, deadline = cluster.folder / f"node-{len(cluster.nodes) - 1}.log", time.monotonic() + UP_WITHIN
+    log, deadline = (
+        cluster.folder / f"node-{len(cluster.nodes) - 1}.log",
+        time.monotonic() + UP_WITHIN,
+    )
     while b"Ray runtime started" not in log.read_bytes():
         assert cluster.nodes[-1].poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)

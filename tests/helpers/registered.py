@@ -16,7 +16,8 @@ from model_wrappers.decoders import PLUGIN_PRESETS
 def forgotten() -> Iterator[None]:
     """What is registered meanwhile is forgotten afterwards."""
     kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
-        (each, dict(each)) for each in (METHODS, PRESETS, PLUGIN_PRESETS, SUITES, FAMILIES, plugins._loaded)
+        (each, dict(each))
+        for each in (METHODS, PRESETS, PLUGIN_PRESETS, SUITES, FAMILIES, plugins._loaded)
     ]
     try:
         yield

@@ -18,16 +18,32 @@ LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DL
 
 def item(method: str, suite: str, number: int, **fields: Any) -> dict[str, Any]:
     """A record of one item; by default right, 2 s and 48 forwards, no drafts."""
-    defaults = {"correct": True, "seconds": 2.0, "forwards": 48, "proposed": 0, "accepted": 0, "rejected": 0}
+    defaults = {
+        "correct": True,
+        "seconds": 2.0,
+        "forwards": 48,
+        "proposed": 0,
+        "accepted": 0,
+        "rejected": 0,
+    }
     return {"schema": 1, "method": method, "suite": suite, "item": number, **defaults, **fields}
 
 
 def window(method: str, suite: str, number: int, committed: int) -> dict[str, Any]:
     """A record of one speculative window."""
-    return {"method": method, "suite": suite, "item": number, "proposed": 4, "accepted": 2, "committed": committed}
+    return {
+        "method": method,
+        "suite": suite,
+        "item": number,
+        "proposed": 4,
+        "accepted": 2,
+        "committed": committed,
+    }
 
 
-def drafted_window(method: str, number: int, proposed: int, accepted: int, **fields: Any) -> dict[str, Any]:
+def drafted_window(
+    method: str, number: int, proposed: int, accepted: int, **fields: Any
+) -> dict[str, Any]:
     """A record of a window; a rejected draft is corrected and committed too."""
     counts = {"proposed": proposed, "accepted": accepted, "committed": min(proposed, accepted + 1)}
     return {"method": method, "suite": "gsm8k", "item": number, **counts, **fields}
@@ -40,12 +56,18 @@ def save(
     suites: dict[str, str] | None = None,
     **meta: Any,
 ) -> Run:
-    """Write a run's records as harness/run.py does, and read them back; items with drafts have windows in any case."""
+    """Write a run's records as harness/run.py does, and read them back; items with drafts have
+    windows in any case."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "data": "generated",
-        "methods": {key: {"label": label, "method": key.split("/")[0]} for key, label in LABELS.items()},
-        "suites": {key: {"title": title} for key, title in (suites or {"gsm8k": "GSM8K", "math": "MATH"}).items()},
+        "methods": {
+            key: {"label": label, "method": key.split("/")[0]} for key, label in LABELS.items()
+        },
+        "suites": {
+            key: {"title": title}
+            for key, title in (suites or {"gsm8k": "GSM8K", "math": "MATH"}).items()
+        },
     }
     environment = {"device": "cpu", "cpu": "Test CPU", "threads": 2, "dtype": "float32"}
     run = {"schema": 1, "name": "run", "config": config, "environment": environment, **meta}
@@ -57,8 +79,11 @@ def save(
     return read_run(folder)
 
 
-def missing_windows(items: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Windows of every item that has drafts and none: one for each that rejected, the last with most drafts."""
+def missing_windows(
+    items: list[dict[str, Any]], windows: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Windows of every item that has drafts and none: one for each that rejected, the last with
+    most drafts."""
     keys = ("method", "suite", "item")
     there = {tuple(row.get(key) for key in keys) for row in windows}
     found = []
@@ -73,7 +98,8 @@ def missing_windows(items: list[dict[str, Any]], windows: list[dict[str, Any]]) 
 
 
 def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """Four items per suite: LLaDA 3 of 4 right; FeF all right, four times as fast, on half the forwards."""
+    """Four items per suite: LLaDA 3 of 4 right; FeF all right, four times as fast, on half the
+    forwards."""
     rows = []
     for suite in suites or {"gsm8k": "", "math": ""}:
         for number in range(4):
@@ -84,7 +110,8 @@ def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:
 
 
 def save_presets(folder: Path, *methods: str, suites: tuple[str, ...] = ("gsm8k", "math")) -> Run:
-    """A saved run of presets, two items a suite; of ten drafts of FeF methods six are accepted, two rejected."""
+    """A saved run of presets, two items a suite; of ten drafts of FeF methods six are accepted, two
+    rejected."""
     drafts = {"proposed": 10, "accepted": 6, "rejected": 2}
     items = [
         item(method, suite, number, **(drafts if method.startswith("fef") else {}))
@@ -115,7 +142,9 @@ def has_latex() -> bool:
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
     packages = ("booktabs.sty", "multirow.sty", "graphicx.sty")
-    return subprocess.run(["kpsewhich", *packages], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["kpsewhich", *packages], capture_output=True, check=False).returncode == 0
+    )
 
 
 def lines_of(axes: Any) -> dict[str, list[float]]:

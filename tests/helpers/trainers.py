@@ -11,7 +11,9 @@ from harness.train.recipes import PRESETS
 from harness.train.run import DiffusionTrainer, training_arguments
 
 
-def trainer(folder: Path, arguments: TrainingArguments | None = None, **attributes: Any) -> DiffusionTrainer:
+def trainer(
+    folder: Path, arguments: TrainingArguments | None = None, **attributes: Any
+) -> DiffusionTrainer:
     arguments = arguments or training_arguments(PRESETS["nano"], folder, 10, 10)
     made = DiffusionTrainer(model=tiny_llada(0).model, args=arguments)
     made.model_accepts_loss_kwargs = False
@@ -25,7 +27,10 @@ def logits_of(model: Any, rows: Any) -> torch.Tensor:
     """A model's logits (B, C, V) at the positions of rows with a mask of their own."""
     with torch.no_grad():
         output = model(
-            input_ids=rows.inputs, attention_mask=rows.visible, position_ids=rows.position_ids, positions=rows.positions
+            input_ids=rows.inputs,
+            attention_mask=rows.visible,
+            position_ids=rows.position_ids,
+            positions=rows.positions,
         )
     logits_BCV: torch.Tensor = output.logits
     return logits_BCV

@@ -1,4 +1,5 @@
-"""What two-stream verification must equal: one query at a time without a cache, and one position after the other."""
+"""What two-stream verification must equal: one query at a time without a cache, and one position
+after the other."""
 
 from collections import defaultdict
 
@@ -10,11 +11,15 @@ from model_wrappers import Backbone
 from model_wrappers.sampling import token_probs
 
 
-def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: list[int]) -> torch.Tensor:
-    """Logits (V,) at position len(clean) of the segment, without a cache: context, the clean tokens, one query.
+def query_logits(
+    backbone: Backbone, row: list[int], segment: list[int], clean: list[int]
+) -> torch.Tensor:
+    """Logits (V,) at position len(clean) of the segment, without a cache: context, the clean
+    tokens, one query.
 
-    row: the context, the whole segment corrupted. clean: the segment's tokens before the position. Where logits come
-    from the token before, the query stands behind a copy of that token, which sees what the query sees.
+    row: the context, the whole segment corrupted. clean: the segment's tokens before the position.
+    Where logits come from the token before, the query stands behind a copy of that token, which
+    sees what the query sees.
     """
     length, m = len(row), len(clean)
     at, lead = segment[m], -backbone.reads_at
@@ -26,7 +31,9 @@ def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: 
     total = len(ids)
     visible = torch.zeros(total, total, dtype=torch.bool)
     visible[:length, :length] = True
-    for n in range(m):  # clean token n: the context but for the segment up to it, and the clean tokens up to it
+    for n in range(
+        m
+    ):  # clean token n: the context but for the segment up to it, and the clean tokens up to it
         visible[length + n, :length] = True
         visible[length + n, segment[: n + 1]] = False
         visible[length + n, length : length + n + 1] = True
@@ -49,18 +56,27 @@ def sequential_law(
     refresh_below: float = 0.0,
     order: str = "left-to-right",
 ) -> Law:
-    """The response's law when positions are filled one by one under the two-stream mask; half re-masked in between.
+    """The response's law when positions are filled one by one under the two-stream mask; half
+    re-masked in between.
 
-    refresh_below: a position whose best token has less than this probability begins a segment, if it does not already.
-    order: by "confidence", a segment begins with the position whose best token is the likeliest when it begins, etc.
+    refresh_below: a position whose best token has less than this probability begins a segment, if
+    it does not already. order: by "confidence", a segment begins with the position whose best token
+    is the likeliest when it begins, etc.
     """
     outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
 
-    def fill(row: list[int], left: list[int], steps_left: int, sure: dict[int, float], probability: float) -> None:
+    def fill(
+        row: list[int], left: list[int], steps_left: int, sure: dict[int, float], probability: float
+    ) -> None:
         if not left:
             if steps_left:
-                ranked = sorted(sure, key=lambda position: (sure[position], position))[: length // 2]
-                again = [backbone.mask_id if position in ranked else token for position, token in enumerate(row)]
+                ranked = sorted(sure, key=lambda position: (sure[position], position))[
+                    : length // 2
+                ]
+                again = [
+                    backbone.mask_id if position in ranked else token
+                    for position, token in enumerate(row)
+                ]
                 fill(again, sorted(ranked), steps_left - 1, sure, probability)
             else:
                 outcome[tuple(row[len(prompt) :])] += probability
@@ -95,7 +111,9 @@ def sequential_law(
         if clean and max(confidence_V) < refresh_below:
             grow(row, segment[: len(clean)], clean, left, steps_left, sure, probability)
             return
-        for token, chance in enumerate(token_probs(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()):
+        for token, chance in enumerate(
+            token_probs(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()
+        ):
             if chance:
                 latest = sure | {segment[len(clean)]: confidence_V[token]}
                 grow(row, segment, [*clean, token], left, steps_left, latest, probability * chance)

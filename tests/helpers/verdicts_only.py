@@ -1,4 +1,5 @@
-"""OpenCompass's verdicts without what its evaluators say, and an evaluator of its kind that gives none per item."""
+"""OpenCompass's verdicts without what its evaluators say, and an evaluator of its kind that gives
+none per item."""
 
 from typing import Any
 
@@ -14,12 +15,20 @@ def evaluate(config: dict[str, Any], items: list[int], texts: list[str]) -> list
     from harness.sandbox.verdicts import judged
 
     dataset = build_dataset_from_cfg(ConfigDict(config))
-    return [right for right, _ in judged([Problems(config, dataset)], items, texts, choose(unsafe=True).sandbox)]
+    return [
+        right
+        for right, _ in judged(
+            [Problems(config, dataset)], items, texts, choose(unsafe=True).sandbox
+        )
+    ]
 
 
 class OneNumber(BaseEvaluator):  # type: ignore[misc]
     """Percent of the responses that equal their reference."""
 
     def score(self, predictions: list[str], references: list[str]) -> dict[str, float]:
-        right = [prediction == reference for prediction, reference in zip(predictions, references, strict=True)]
+        right = [
+            prediction == reference
+            for prediction, reference in zip(predictions, references, strict=True)
+        ]
         return {"exact": 100 * sum(right) / len(right)}

@@ -12,6 +12,12 @@ def window_sums(record: TraceRecord) -> dict[str, Numbers]:
     count = int(windows.max()) + 1 if len(windows) else 0
 
     def counted(*wanted: int) -> Numbers:
-        return np.bincount(windows[np.isin(kinds, wanted) & (windows != NO_WINDOW)], minlength=count)
+        return np.bincount(
+            windows[np.isin(kinds, wanted) & (windows != NO_WINDOW)], minlength=count
+        )
 
-    return {"proposed": counted(*ACCEPTED, *REFUSED), "accepted": counted(*ACCEPTED), "committed": counted(*COMMITS)}
+    return {
+        "proposed": counted(*ACCEPTED, *REFUSED),
+        "accepted": counted(*ACCEPTED),
+        "committed": counted(*COMMITS),
+    }

@@ -77,13 +77,23 @@ def test_the_prompts_shape_and_a_block_of_all_change_nothing_and_the_model_may_b
     tiny: Backbone, prompt: torch.Tensor, method: str
 ) -> None:
     run = partial(decode, tiny, method=method, gen_length=8)
-    first, *others = (run(prompt).tokens, run(prompt[None]).tokens, run(prompt, block_length=8).tokens)
-    assert first.shape == (8,) and first.dtype == torch.int64 and all(torch.equal(first, other) for other in others)
+    first, *others = (
+        run(prompt).tokens,
+        run(prompt[None]).tokens,
+        run(prompt, block_length=8).tokens,
+    )
+    assert (
+        first.shape == (8,)
+        and first.dtype == torch.int64
+        and all(torch.equal(first, other) for other in others)
+    )
     assert run(torch.ones(56, dtype=torch.long)).tokens.shape == (8,)
 
 
 @on_logits
-def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+def test_the_model_sees_the_prompt_and_then_masks(
+    tiny: Backbone, prompt: torch.Tensor, method: str
+) -> None:
     recorder, given = Recorder(tiny), prompt.clone()
     decode(recorder, given, method=method, gen_length=8)
     assert recorder.inputs[0][0].tolist() == [*prompt.tolist(), *[tiny.mask_id] * 8]
@@ -91,9 +101,12 @@ def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.
 
 
 @pytest.mark.parametrize("method", DRAWING)
-def test_a_seed_gives_the_same_tokens_and_another_others(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+def test_a_seed_gives_the_same_tokens_and_another_others(
+    tiny: Backbone, prompt: torch.Tensor, method: str
+) -> None:
     first, again, other = (
-        decode(tiny, prompt, method=method, gen_length=16, temperature=1.0, seed=seed).tokens for seed in (7, 7, 8)
+        decode(tiny, prompt, method=method, gen_length=16, temperature=1.0, seed=seed).tokens
+        for seed in (7, 7, 8)
     )
     assert torch.equal(first, again) and not torch.equal(first, other)
 
@@ -128,7 +141,9 @@ def half_given(backbone: Backbone) -> torch.Tensor:
 
 
 @every_method
-def test_a_given_response_is_completed_and_the_rest_stays(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+def test_a_given_response_is_completed_and_the_rest_stays(
+    tiny: Backbone, prompt: torch.Tensor, method: str
+) -> None:
     given = half_given(tiny)
     out = decode(tiny, prompt, method, gen_length=8, block_length=4, given=given)
     kept = given != tiny.mask_id
@@ -137,15 +152,25 @@ def test_a_given_response_is_completed_and_the_rest_stays(tiny: Backbone, prompt
 
 @pytest.mark.parametrize("block_length", [2, 4, 8])
 @pytest.mark.parametrize("seed", range(4))
-def test_ssd_completes_a_response_as_llada_does(prompt: torch.Tensor, seed: int, block_length: int) -> None:
+def test_ssd_completes_a_response_as_llada_does(
+    prompt: torch.Tensor, seed: int, block_length: int
+) -> None:
     backbone = tiny_llada(seed)
-    options: dict[str, Any] = {"gen_length": 8, "block_length": block_length, "given": half_given(backbone)}
+    options: dict[str, Any] = {
+        "gen_length": 8,
+        "block_length": block_length,
+        "given": half_given(backbone),
+    }
     expected = decode(backbone, prompt, "llada", **options)
-    assert torch.equal(decode(backbone, prompt, "ssd", draft_length=3, **options).tokens, expected.tokens)
+    assert torch.equal(
+        decode(backbone, prompt, "ssd", draft_length=3, **options).tokens, expected.tokens
+    )
 
 
 def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.Tensor) -> None:
-    out = decode(tiny, prompt, "fef", gen_length=8, given=half_given(tiny), steps=2, speculative=False)
+    out = decode(
+        tiny, prompt, "fef", gen_length=8, given=half_given(tiny), steps=2, speculative=False
+    )
     assert out.trace.forwards == 4 + 2
 
 
@@ -157,16 +182,22 @@ def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.
         (torch.ones(8), "integers"),
     ],
 )
-def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, given: torch.Tensor, valid: str) -> None:
+def test_a_bad_given_response_is_refused(
+    tiny: Backbone, prompt: torch.Tensor, given: torch.Tensor, valid: str
+) -> None:
     with pytest.raises(ValueError, match=valid):
         decode(tiny, prompt, gen_length=8, given=given)
 
 
-def test_numbers_of_numpy_and_torch_and_whole_floats_are_taken(tiny: Backbone, prompt: torch.Tensor) -> None:
+def test_numbers_of_numpy_and_torch_and_whole_floats_are_taken(
+    tiny: Backbone, prompt: torch.Tensor
+) -> None:
     lengths = {"gen_length": np.int64(8), "block_length": torch.tensor(4.0)}
     others = {"temperature": np.float32(0.5), "seed": np.int64(3), "steps": 4.0}
     out = decode(tiny, prompt, "llada", **lengths, **others)  # type: ignore[arg-type]
-    plain = decode(tiny, prompt, "llada", gen_length=8, block_length=4, temperature=0.5, seed=3, steps=4)
+    plain = decode(
+        tiny, prompt, "llada", gen_length=8, block_length=4, temperature=0.5, seed=3, steps=4
+    )
     assert torch.equal(out.tokens, plain.tokens)
     decode(tiny, prompt, "threshold", gen_length=8, tau=np.linspace(0.5, 0.9, 3)[1])
     with pytest.raises(ValueError, match=r"steps=4\.5"):
@@ -179,7 +210,9 @@ def llada(request: Request) -> None:
 
 
 @pytest.mark.parametrize("way", ["logits", "extend", "hidden states", "model"])
-def test_a_call_of_the_model_itself_is_counted(way: str, tiny: Backbone, prompt: torch.Tensor) -> None:
+def test_a_call_of_the_model_itself_is_counted(
+    way: str, tiny: Backbone, prompt: torch.Tensor
+) -> None:
     def decoder(request: Request) -> None:
         llada(request)
         x_1L, position_L = request.x_1L, torch.arange(request.x_1L.shape[1])
@@ -192,22 +225,35 @@ def test_a_call_of_the_model_itself_is_counted(way: str, tiny: Backbone, prompt:
         calls[way]()
 
     trace = decode(tiny, prompt, decoder, gen_length=8).trace
-    assert (trace.forwards, trace.rows, trace.token_forwards, trace.draft_forwards) == (9, 9, 9 * 13, 0)
+    assert (trace.forwards, trace.rows, trace.token_forwards, trace.draft_forwards) == (
+        9,
+        9,
+        9 * 13,
+        0,
+    )
 
 
 def test_a_request_gives_the_model_and_the_tokenizer(tiny: Backbone, prompt: torch.Tensor) -> None:
     def decoder(request: Request) -> None:
         assert request.backbone.model.config is tiny.model.config
         assert request.backbone.tokenizer is tiny.tokenizer
-        hook = request.backbone.model.model.layers[0].register_forward_hook(lambda *given: hooked.append(1))
+        hook = request.backbone.model.model.layers[0].register_forward_hook(
+            lambda *given: hooked.append(1)
+        )
         hidden_1LE = request.backbone.model.model(request.x_1L).last_hidden_state
         hook.remove()
-        assert torch.equal(request.backbone.model.lm_head(hidden_1LE), request.backbone.model(request.x_1L).logits)
+        assert torch.equal(
+            request.backbone.model.lm_head(hidden_1LE), request.backbone.model(request.x_1L).logits
+        )
         llada(request)
 
     hooked: list[int] = []
     trace = decode(tiny, prompt, decoder, gen_length=8).trace
-    assert (trace.forwards, trace.draft_forwards, trace.changed_forwards) == (8 + 2, 0, 0) and hooked == [1]
+    assert (trace.forwards, trace.draft_forwards, trace.changed_forwards) == (
+        8 + 2,
+        0,
+        0,
+    ) and hooked == [1]
 
 
 def test_a_draft_of_ones_own_is_counted_as_one(tiny: Backbone, prompt: torch.Tensor) -> None:
@@ -223,7 +269,11 @@ def test_a_draft_of_ones_own_is_counted_as_one(tiny: Backbone, prompt: torch.Ten
 
     trace = decode(tiny, prompt, decoder, gen_length=8).trace
     assert (trace.forwards, trace.draft_forwards, trace.draft_rows) == (8 + 2 + 6, 6, 7)
-    assert other.logits(prompt[None]).shape == (1, 5, 40)  # and outside of a response nothing counts
+    assert other.logits(prompt[None]).shape == (
+        1,
+        5,
+        40,
+    )  # and outside of a response nothing counts
 
 
 def test_responses_of_a_batch_count_what_each_calls(tiny: Backbone, prompt: torch.Tensor) -> None:
@@ -233,7 +283,9 @@ def test_responses_of_a_batch_count_what_each_calls(tiny: Backbone, prompt: torc
         llada(request)
 
     def job(again: int) -> tuple[int, int]:
-        return again, decode(in_batch(tiny), prompt, decoder, gen_length=8, again=again).trace.forwards
+        return again, decode(
+            in_batch(tiny), prompt, decoder, gen_length=8, again=again
+        ).trace.forwards
 
     assert dict(at_once([partial(job, again) for again in (0, 3, 5)], 3)) == {0: 8, 3: 11, 5: 13}
 
@@ -248,7 +300,9 @@ def test_a_decoder_needs_no_model(tiny: Backbone, prompt: torch.Tensor) -> None:
 
 def test_what_is_masked_after_eos_becomes_eos(tiny: Backbone, prompt: torch.Tensor) -> None:
     def stops(request: Request) -> None:
-        request.x_1L[0, request.start : request.start + 2] = torch.tensor([7, request.backbone.eos_id])
+        request.x_1L[0, request.start : request.start + 2] = torch.tensor(
+            [7, request.backbone.eos_id]
+        )
 
     assert decode(tiny, prompt, stops, gen_length=4).tokens.tolist() == [7, *[tiny.eos_id] * 3]
 
@@ -269,7 +323,9 @@ def test_each_block_has_the_time_at_which_it_stood() -> None:
     trace = decode(tiny("llada"), PROMPT, slowly, gen_length=12, block_length=4).trace
     ends, seconds = zip(*trace.block_seconds, strict=True)
     assert ends == (4, 8, 12) and seconds[2] == trace.seconds
-    assert all(later - earlier >= 0.02 for earlier, later in zip((0.0, *seconds), seconds, strict=False))
+    assert all(
+        later - earlier >= 0.02 for earlier, later in zip((0.0, *seconds), seconds, strict=False)
+    )
 
 
 @pytest.mark.parametrize("method", ["llada", "threshold", "fef", "freedave"])
@@ -279,23 +335,40 @@ def test_all_that_go_from_block_to_block_have_them(method: str) -> None:
 
 
 def test_a_decoder_that_does_not_take_them_one_by_one_has_none_but_of_a_single_block() -> None:
-    assert decode(tiny("llada"), PROMPT, "ssd", gen_length=12, block_length=4).trace.block_seconds == []
+    assert (
+        decode(tiny("llada"), PROMPT, "ssd", gen_length=12, block_length=4).trace.block_seconds
+        == []
+    )
     trace = decode(tiny("llada"), PROMPT, "ssd", gen_length=12).trace
     assert trace.block_seconds == [(12, trace.seconds)]
 
 
 def test_a_record_has_the_block_of_the_last_content() -> None:
     backbone = tiny("sdar")
-    outs = (decode(backbone, PROMPT, "llada", gen_length=20, temperature=1.0, seed=seed) for seed in range(99))
-    out = next(out for out in outs if backbone.eos_id in out.tokens[6:12] and backbone.eos_id not in out.tokens[:6])
+    outs = (
+        decode(backbone, PROMPT, "llada", gen_length=20, temperature=1.0, seed=seed)
+        for seed in range(99)
+    )
+    out = next(
+        out
+        for out in outs
+        if backbone.eos_id in out.tokens[6:12] and backbone.eos_id not in out.tokens[:6]
+    )
     item = cost_and_tokens({}, 0, backbone, PROMPT, out)
-    assert item["first_block_seconds"] == out.trace.block_seconds[0][1] < item["content_seconds"] <= item["seconds"]
+    assert (
+        item["first_block_seconds"]
+        == out.trace.block_seconds[0][1]
+        < item["content_seconds"]
+        <= item["seconds"]
+    )
     ends = [end for end, at in out.trace.block_seconds if at <= item["content_seconds"]]
     assert ends[-1] >= item["content_tokens"] > ends[-2]
 
 
 @pytest.mark.parametrize("prompt_ids", ["text", ["text"], {"input_ids": [1]}])
 def test_text_is_no_prompt_and_a_list_of_ids_is(tiny: Backbone, prompt_ids: Any) -> None:
-    with pytest.raises(ValueError, match=r"prompt_ids must be ids of shape .* model_wrappers.chat encodes text"):
+    with pytest.raises(
+        ValueError, match=r"prompt_ids must be ids of shape .* model_wrappers.chat encodes text"
+    ):
         decode(tiny, prompt_ids, method="llada", gen_length=4)
     assert len(decode(tiny, [3, 14], method="llada", gen_length=4).tokens) == 4

@@ -1,4 +1,5 @@
-"""Batches: every decoder's tokens and costs are those it has alone, and no response suffers by another."""
+"""Batches: every decoder's tokens and costs are those it has alone, and no response suffers by
+another."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +19,10 @@ WAYS: list[dict[str, Any]] = [
     {"method": "llada", "block_length": 4, "cache": "prefix"},
     {"method": "llada", "block_length": 4, "cache": "dual"},
     {"method": "llada", "temperature": 0.7},
-    *({"method": method} for method in ("ssd", "dcd", "threshold", "factor", "entropy", "klass", "wino", "freedave")),
+    *(
+        {"method": method}
+        for method in ("ssd", "dcd", "threshold", "factor", "entropy", "klass", "wino", "freedave")
+    ),
     {"method": "ddosp", "steps": 4},
     {"method": "fef", "window": 3},
     {"method": "fef", "window": 3, "temperature": 1.0},
@@ -29,7 +33,8 @@ IN_BLOCKS = ("llada", "threshold", "block", "s2d2", "fef")
 
 
 def exact(name: str, **changes: Any) -> Backbone:
-    """A tiny model in float64, where no tie of rounding decides between tokens; experts are in float32 alone."""
+    """A tiny model in float64, where no tie of rounding decides between tokens; experts are in
+    float32 alone."""
     backbone = tiny(name, **changes)
     if "moe" not in name:
         backbone.model.double()
@@ -45,9 +50,13 @@ def response(backbone: Backbone, prompt_P: torch.Tensor, seed: int, way: dict[st
     return decode(backbone, prompt_P, gen_length=LENGTH, seed=seed, **way)
 
 
-def jobs(backbone: Backbone, count: int, way: dict[str, Any]) -> Iterator[Callable[[], tuple[int, Decoded]]]:
+def jobs(
+    backbone: Backbone, count: int, way: dict[str, Any]
+) -> Iterator[Callable[[], tuple[int, Decoded]]]:
     for seed, prompt_P in enumerate(prompts(count)):
-        yield partial(lambda *given: (given[1], response(in_batch(backbone), *given, way)), prompt_P, seed)
+        yield partial(
+            lambda *given: (given[1], response(in_batch(backbone), *given, way)), prompt_P, seed
+        )
 
 
 def told(out: Decoded) -> tuple[Any, ...]:
@@ -57,7 +66,10 @@ def told(out: Decoded) -> tuple[Any, ...]:
 
 
 def same_as_alone(backbone: Backbone, way: dict[str, Any], size: int = 3, count: int = 5) -> None:
-    alone = [told(response(backbone, prompt_P, seed, way)) for seed, prompt_P in enumerate(prompts(count))]
+    alone = [
+        told(response(backbone, prompt_P, seed, way))
+        for seed, prompt_P in enumerate(prompts(count))
+    ]
     found = dict(at_once(jobs(backbone, count, way), size))
     assert [told(found[number]) for number in range(count)] == alone
 
@@ -81,14 +93,19 @@ def test_so_they_are_on_block_models(method: str) -> None:
 def test_calls_of_a_round_are_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     backbone, sizes = exact("llada"), list[int]()
     packed = backbone.forward.packed
-    monkeypatch.setattr(backbone.forward, "packed", lambda calls: sizes.append(len(calls)) or packed(calls))
+    monkeypatch.setattr(
+        backbone.forward, "packed", lambda calls: sizes.append(len(calls)) or packed(calls)
+    )
     assert len(list(at_once(jobs(backbone, 4, {"method": "llada"}), 4))) == 4
     assert sizes == [4] * LENGTH  # four responses of as many calls each
 
 
 def test_two_models_of_a_response_are_each_packed() -> None:
     target, draft = exact("llada"), exact("llada", seed=1)
-    alone = [told(response(target, prompt_P, 0, {"method": "fef", "draft": draft})) for prompt_P in prompts(3)]
+    alone = [
+        told(response(target, prompt_P, 0, {"method": "fef", "draft": draft}))
+        for prompt_P in prompts(3)
+    ]
 
     def one(prompt_P: torch.Tensor) -> Decoded:
         return response(in_batch(target), prompt_P, 0, {"method": "fef", "draft": in_batch(draft)})
@@ -123,10 +140,14 @@ def test_logits_of_eight_calls_at_once_are_those_of_each_alone() -> None:
         return token, in_batch(backbone).logits(torch.tensor([[1, token]]))
 
     for token, logits_12V in at_once([partial(job, token) for token in range(4, 12)], 8):
-        torch.testing.assert_close(logits_12V, backbone.logits(torch.tensor([[1, token]])), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            logits_12V, backbone.logits(torch.tensor([[1, token]])), rtol=0, atol=1e-12
+        )
 
 
-def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     backbone, sizes, lines = exact("llada"), list[int](), list[str]()
     packed = PlainForward.packed
 
@@ -137,11 +158,15 @@ def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(monkeypat
         return packed(self, calls)
 
     way = {"method": "fef"}
-    alone = [told(response(backbone, prompt_P, seed, way)) for seed, prompt_P in enumerate(prompts(8))]
+    alone = [
+        told(response(backbone, prompt_P, seed, way)) for seed, prompt_P in enumerate(prompts(8))
+    ]
     monkeypatch.setattr(PlainForward, "packed", small)
     found = dict(at_once(jobs(backbone, 8, way), 8, say=lines.append))
     assert [told(found[number]) for number in range(8)] == alone
-    assert max(sizes) == 2 and lines[0].startswith("memory ran out with 8 responses at once; from here on it is 4")
+    assert max(sizes) == 2 and lines[0].startswith(
+        "memory ran out with 8 responses at once; from here on it is 4"
+    )
     assert lines[-1].endswith("it is 2")
 
 

@@ -1,4 +1,5 @@
-"""Block models: what is kept is exact, nothing behind the block runs, and every decoder decodes as without keeping."""
+"""Block models: what is kept is exact, nothing behind the block runs, and every decoder decodes as
+without keeping."""
 
 import itertools
 from collections.abc import Callable
@@ -20,17 +21,24 @@ from model_wrappers.sampling import token_probs
 from model_wrappers.trace import Decoded, EventLog
 
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
-PROMPT = torch.tensor([3, 1, 4, 1, 5, 9, 2])  # in blocks of 4: one whole block, and three tokens of the next
+PROMPT = torch.tensor(
+    [3, 1, 4, 1, 5, 9, 2]
+)  # in blocks of 4: one whole block, and three tokens of the next
 ORIGINS = ("sequence", "response")
 
 
-@pytest.fixture(params=[("sdar", "sequence"), ("sdar", "response"), ("Fast_dLLM_Qwen", "sequence")], ids="-".join)
+@pytest.fixture(
+    params=[("sdar", "sequence"), ("sdar", "response"), ("Fast_dLLM_Qwen", "sequence")],
+    ids="-".join,
+)
 def model(request: pytest.FixtureRequest) -> Backbone:
     """A tiny model that attends in blocks of 4, and says neither EOS nor the mask."""
     name, origin = request.param
     backbone = tiny(name)
     backbone.blocks = Blocks(4, origin)
-    backbone.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, torch.tensor([EOS, MASK]), -9.0))
+    backbone.model.lm_head.register_forward_hook(
+        lambda *at: at[2].index_fill(-1, torch.tensor([EOS, MASK]), -9.0)
+    )
     return backbone
 
 
@@ -73,8 +81,12 @@ def test_kept_blocks_give_the_logits_of_a_pass_over_everything(model: Backbone) 
         while (masked := begin + (ids_L[begin:end] == MASK).nonzero()[:, 0]).numel():
             before = ledger.tokens
             logits_NV = ledger.logits(ids_L[None], positions=masked)[0]
-            torch.testing.assert_close(logits_NV, whole(model, ids_L, grid)[masked], rtol=1e-4, atol=1e-4)
-            assert ledger.tokens - before <= 2 * 4 or before == 0  # the block, and once the finished one before it
+            torch.testing.assert_close(
+                logits_NV, whole(model, ids_L, grid)[masked], rtol=1e-4, atol=1e-4
+            )
+            assert (
+                ledger.tokens - before <= 2 * 4 or before == 0
+            )  # the block, and once the finished one before it
             ids_L[masked[0]] = int(torch.randint(0, EOS, (1,), generator=draws))
         begin = end
 
@@ -99,7 +111,9 @@ def test_rows_that_differ_in_their_block_share_what_is_kept_and_one_call(model: 
     for again in range(2):
         logits_BnV = ledger.logits(rows_BL, positions=read_Bn)
         for row_L, read, logits_nV in zip(rows_BL, read_Bn, logits_BnV, strict=True):
-            torch.testing.assert_close(logits_nV, whole(model, row_L, grid)[read], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                logits_nV, whole(model, row_L, grid)[read], rtol=1e-4, atol=1e-4
+            )
         assert (ledger.calls, ledger.rows) == (1 + again, 3 * (1 + again))
     assert (ledger.tokens, ledger.cached) == (8 + 12 + 12, 8)
 
@@ -115,13 +129,24 @@ WAYS: dict[str, dict[str, Any]] = {
     "sub-blocks": {"method": "block", "threshold": 0.3, "sub_block": 2},
     "edits": {"method": "block", "threshold": 0.3, "editing_threshold": 0.2},
     "s2d2": {"method": "s2d2"},
-    "s2d2 routed": {"method": "s2d2", "threshold": 0.3, "min_span": 2, "min_expected": 0.5, "steps": 3},
+    "s2d2 routed": {
+        "method": "s2d2",
+        "threshold": 0.3,
+        "min_span": 2,
+        "min_expected": 0.5,
+        "steps": 3,
+    },
     "linear speculation": {"method": "s2d2", "acceptance": "match"},
     "klass": {"method": "klass", "conf_threshold": 0.2, "kl_threshold": 0.5},
     "pc_sampler": {"method": "pc_sampler"},
     "freedave": {"method": "freedave"},
     "fef": {"method": "fef"},
-    "fef fast": {"method": "fef", "skip_root_row": True, "reuse_drafts": True, "adaptive_window": True},
+    "fef fast": {
+        "method": "fef",
+        "skip_root_row": True,
+        "reuse_drafts": True,
+        "adaptive_window": True,
+    },
     "two streams": {"method": "fef", "verify": "two-stream", "anchor": 3, "skip_root_row": True},
     "two streams fresh": {"method": "fef", "verify": "two-stream", "refresh_below": 0.3},
 }
@@ -130,7 +155,11 @@ WAYS: dict[str, dict[str, Any]] = {
 def ways(model: Backbone) -> dict[str, dict[str, Any]]:
     """Those that a model decodes: with shifted logits no pass is one of queries alone."""
     shifted = model.reads_at != 0
-    return {way: how for way, how in WAYS.items() if not (shifted and {"s2d2", "two-stream"} & {*how.values()})}
+    return {
+        way: how
+        for way, how in WAYS.items()
+        if not (shifted and {"s2d2", "two-stream"} & {*how.values()})
+    }
 
 
 def respond(model: Backbone, **how: Any) -> Decoded:
@@ -138,9 +167,13 @@ def respond(model: Backbone, **how: Any) -> Decoded:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_kept_changes_no_token_and_no_call(way: str, model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_changes_no_token_and_no_call(
+    way: str, model: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if way not in ways(model):
-        with pytest.raises(ValueError, match=r"s2d2 verifies with masks|verify='two-stream' needs the token"):
+        with pytest.raises(
+            ValueError, match=r"s2d2 verifies with masks|verify='two-stream' needs the token"
+        ):
             respond(model, **WAYS[way])
         return
     kept = respond(model, **WAYS[way])
@@ -153,12 +186,16 @@ def test_what_is_kept_changes_no_token_and_no_call(way: str, model: Backbone, mo
     anew = respond(model, **WAYS[way])
     assert kept.tokens.tolist() == anew.tokens.tolist() and MASK not in kept.tokens
     # Where the token before predicts, a block's first token needs no pass of its own.
-    assert kept.trace.forwards == anew.trace.forwards or (model.reads_at and kept.trace.forwards < anew.trace.forwards)
+    assert kept.trace.forwards == anew.trace.forwards or (
+        model.reads_at and kept.trace.forwards < anew.trace.forwards
+    )
     if way != "guided":  # whose second row has another prompt
         assert kept.trace.token_forwards < anew.trace.token_forwards
 
 
-def test_no_call_runs_what_stands_behind_the_block(model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_runs_what_stands_behind_the_block(
+    model: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     extend, reached = model.extend, list[int]()
 
     def watched(ids_1N: torch.Tensor, position_N: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -176,9 +213,13 @@ def test_no_call_runs_what_stands_behind_the_block(model: Backbone, monkeypatch:
 
 
 def chain_law(
-    model: Backbone, prompt: list[int], length: int, target: Callable[[Backbone, torch.Tensor, Grid, int], torch.Tensor]
+    model: Backbone,
+    prompt: list[int],
+    length: int,
+    target: Callable[[Backbone, torch.Tensor, Grid, int], torch.Tensor],
 ) -> dict[tuple[int, ...], float]:
-    """The law of filling position after position from a target's logits; after a block that holds EOS all is EOS."""
+    """The law of filling position after position from a target's logits; after a block that holds
+    EOS all is EOS."""
     assert model.blocks is not None
     grid = Grid.of(model.blocks, len(prompt))
     laws = {(): 1.0}
@@ -189,7 +230,9 @@ def chain_law(
                 following[*tokens, model.eos_id] = share
                 continue
             logits_1V = target(model, torch.tensor([*prompt, *tokens]), grid, at)
-            for token, prob in enumerate(token_probs(logits_1V, 1.0, exclude=model.mask_id)[0].tolist()):
+            for token, prob in enumerate(
+                token_probs(logits_1V, 1.0, exclude=model.mask_id)[0].tolist()
+            ):
                 if prob:
                     following[*tokens, token] = share * prob
         laws = following
@@ -211,7 +254,9 @@ VARIANTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, variant: dict[str, Any]) -> None:
+def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(
+    origin: Any, variant: dict[str, Any]
+) -> None:
     models = [tiny("sdar", seed, vocab_size=3, mask_token_id=2, eos_token_id=1) for seed in (0, 1)]
     for each in models:
         each.blocks = Blocks(2, origin)
@@ -220,20 +265,39 @@ def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, vari
     options = variant | ({"draft": models[1]} if variant.get("draft") else {"draft": None})
 
     def law(**how: Any) -> Any:
-        run = partial(decode, small, torch.tensor(prompt), "fef", gen_length=4, temperature=1.0, steps=1, **how)
+        run = partial(
+            decode,
+            small,
+            torch.tensor(prompt),
+            "fef",
+            gen_length=4,
+            temperature=1.0,
+            steps=1,
+            **how,
+        )
         return enumerate_law(lambda sampler: run(sampler=sampler).tokens)
 
     assert total_variation(law(**options), chain_law(small, prompt, 4, before_masks)) < 1e-12
     two_streams = {name: value for name, value in options.items() if name != "reuse_drafts"}
-    assert total_variation(law(verify="two-stream", **two_streams), law(verify="two-stream", speculative=False)) < 1e-12
+    assert (
+        total_variation(
+            law(verify="two-stream", **two_streams), law(verify="two-stream", speculative=False)
+        )
+        < 1e-12
+    )
 
 
 def one_by_one(model: Backbone, ids_L: torch.Tensor, grid: Grid, at: int) -> torch.Tensor:
-    """Logits (1, V) of a mask at a position that sees the finished blocks, and of its own the tokens before it."""
+    """Logits (1, V) of a mask at a position that sees the finished blocks, and of its own the
+    tokens before it."""
     position_L = torch.arange(at + 1)
     begin = grid.begin(at)
     number_L = grid.number(position_L)
-    seen_LL = torch.where(position_L[:, None] < begin, number_L <= number_L[:, None], position_L <= position_L[:, None])
+    seen_LL = torch.where(
+        position_L[:, None] < begin,
+        number_L <= number_L[:, None],
+        position_L <= position_L[:, None],
+    )
     ids_1L = torch.cat([ids_L[:at], torch.tensor([model.mask_id])])[None]
     return model.extend(ids_1L, position_L, position_L[[at]], visible_NK=seen_LL)[0][0]
 
@@ -243,10 +307,14 @@ def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
     small, prompt = tiny("sdar", 0, vocab_size=3, mask_token_id=2, eos_token_id=1), [0, 1, 0]
     small.blocks = Blocks(2, origin)
     small.model.double()
-    small.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, torch.tensor([2]), -torch.inf))
+    small.model.lm_head.register_forward_hook(
+        lambda *at: at[2].index_fill(-1, torch.tensor([2]), -torch.inf)
+    )
 
     def run(sampler: Any) -> torch.Tensor:
-        return decode(small, torch.tensor(prompt), "s2d2", gen_length=4, temperature=1.0, sampler=sampler).tokens
+        return decode(
+            small, torch.tensor(prompt), "s2d2", gen_length=4, temperature=1.0, sampler=sampler
+        ).tokens
 
     # A block that holds EOS is filled with it: the law of what stands before it is compared.
     def ended(law: Any) -> dict[tuple[int, ...], float]:
@@ -256,7 +324,10 @@ def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
             found[tokens[:cut]] = found.get(tokens[:cut], 0.0) + share
         return found
 
-    assert total_variation(ended(enumerate_law(run)), ended(chain_law(small, prompt, 4, one_by_one))) < 1e-12
+    assert (
+        total_variation(ended(enumerate_law(run)), ended(chain_law(small, prompt, 4, one_by_one)))
+        < 1e-12
+    )
 
 
 def test_linear_speculation_gives_the_tokens_of_one_at_a_time(model: Backbone) -> None:
@@ -268,11 +339,21 @@ def test_linear_speculation_gives_the_tokens_of_one_at_a_time(model: Backbone) -
         ids_L = torch.cat([ids_L, one_by_one(model, ids_L, grid, at).argmax(-1)])
     out = respond(model, **WAYS["linear speculation"])
     assert out.tokens.tolist() == ids_L[len(PROMPT) :].tolist()
-    assert sum(window.committed for window in out.trace.windows) == 16  # and nothing behind the response
+    assert (
+        sum(window.committed for window in out.trace.windows) == 16
+    )  # and nothing behind the response
 
 
 def test_a_trace_replays_to_the_tokens_and_windows_of_the_response(model: Backbone) -> None:
-    speculative = ("fef", "fef fast", "two streams", "freedave", "s2d2", "s2d2 routed", "linear speculation")
+    speculative = (
+        "fef",
+        "fef fast",
+        "two streams",
+        "freedave",
+        "s2d2",
+        "s2d2 routed",
+        "linear speculation",
+    )
     for way in (each for each in speculative if each in ways(model)):
         log = EventLog()
         out = respond(model, **WAYS[way], observer=log)
@@ -288,7 +369,9 @@ def test_verification_that_does_not_pay_is_left_out(model: Backbone) -> None:
     never = respond(model, method="s2d2", threshold=0.3, min_span=5)  # longer than a block
     assert never.tokens.tolist() == respond(model, method="block", threshold=0.3).tokens.tolist()
     assert not never.trace.windows
-    assert not respond(model, method="s2d2", min_expected=4.0).trace.windows  # none is expected with certainty
+    assert not respond(
+        model, method="s2d2", min_expected=4.0
+    ).trace.windows  # none is expected with certainty
 
 
 def test_a_verification_ends_where_the_masks_have_a_gap() -> None:
@@ -323,7 +406,10 @@ def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:
     ("how", "says"),
     [
         ({"method": "threshold", "cache": "dual"}, "a block model keeps finished blocks by itself"),
-        ({"method": "fef", "draft": tiny("a2d-qwen3")}, "the draft model must attend as the target does"),
+        (
+            {"method": "fef", "draft": tiny("a2d-qwen3")},
+            "the draft model must attend as the target does",
+        ),
         *(
             ({"method": name}, f"{name} attends to the whole sequence")
             for name in METHODS
@@ -333,13 +419,16 @@ def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:
         ({"method": "block", "sub_block": 5}, "sub_block=5 must be at most the block length, 4"),
     ],
 )
-def test_what_a_block_model_cannot_do_is_refused(how: dict[str, Any], says: str, model: Backbone) -> None:
+def test_what_a_block_model_cannot_do_is_refused(
+    how: dict[str, Any], says: str, model: Backbone
+) -> None:
     with pytest.raises(ValueError, match=says):
         respond(model, **how)
     with pytest.raises(ValueError, match="attends in blocks of 4, and has no logits without them"):
         model.logits(PROMPT[None])
     with pytest.raises(
-        ValueError, match="s2d2 decodes models that attend in blocks, and this one attends to the whole"
+        ValueError,
+        match="s2d2 decodes models that attend in blocks, and this one attends to the whole",
     ):
         decode(tiny("a2d-qwen3"), PROMPT, "s2d2", gen_length=8)
     with pytest.raises(ValueError, match="block_length=4 must divide gen_length=10"):

@@ -1,4 +1,5 @@
-"""Chat templates as published ones are: they think, or write the date, unless they are told not to."""
+"""Chat templates as published ones are: they think, or write the date, unless they are told not
+to."""
 
 from typing import Any
 
@@ -11,13 +12,13 @@ from model_wrappers.options import note
 ASK = [{"role": "user", "content": "How many?"}]
 # The switch of Qwen3's template, and the two ways in which Llama 3's come by a date.
 THINKING = (
-    "{{ messages[0].content }}:"
-    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ messages[0].content }}:{% if enable_thinking is defined and enable_thinking is false"
+    " %}<think>\n\n</think>\n\n{% endif %}"
 )
 SWITCH = "{{ messages[0].content }}:{% if thinking is not defined or thinking %}<think>{% endif %}"
 DATED = (
-    "{% if date_string is defined %}{{ date_string }}{% else %}{{ strftime_now('%d %b %Y') }}{% endif %} "
-    "{{ messages[0].content }}"
+    "{% if date_string is defined %}{{ date_string }}{% else %}{{ strftime_now('%d %b %Y') }}{%"
+    " endif %} {{ messages[0].content }}"
 )
 
 
@@ -39,14 +40,19 @@ def test_a_template_does_not_think_or_look_at_the_clock_unless_told(
     assert render(nano.text_tokenizer(), ASK, **given) == text
 
 
-def test_what_a_template_does_not_read_or_say_is_noted(nano: Backbone, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_template_does_not_read_or_say_is_noted(
+    nano: Backbone, capsys: pytest.CaptureFixture[str]
+) -> None:
     note.cache_clear()
     tokenizer = nano.text_tokenizer()
     assert render(tokenizer, ASK, enable_thinking=True, tone="kind") == render(tokenizer, ASK)
     printed = capsys.readouterr().err
     assert "does not read tone" in printed and "does not read enable_thinking" in printed
     stripped = "{% for m in messages %}{{ m.content.split('</think>')[-1].lower() }}|{% endfor %}"
-    few_shot = [{"role": "assistant", "content": "<think>so</think>5"}, {"role": "user", "content": "and now?"}]
+    few_shot = [
+        {"role": "assistant", "content": "<think>so</think>5"},
+        {"role": "user", "content": "and now?"},
+    ]
     assert render(tokenizer, few_shot, chat_template=stripped) == "5|and now?|"
     assert capsys.readouterr().err == ""
     assert render(tokenizer, ASK, chat_template=stripped) == "how many?|"
@@ -56,10 +62,17 @@ def test_what_a_template_does_not_read_or_say_is_noted(nano: Backbone, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"chat_template": "{{ messages[0].content.index('zzz') }}"}, "chat template of .* fails: substring not found"),
+        (
+            {"chat_template": "{{ messages[0].content.index('zzz') }}"},
+            "chat template of .* fails: substring not found",
+        ),
         ({"chat_template": "{% if %}"}, "the chat template of .* fails"),
     ],
 )
-def test_a_template_that_fails_is_refused(nano: Backbone, arguments: dict[str, Any], says: str) -> None:
+def test_a_template_that_fails_is_refused(
+    nano: Backbone, arguments: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
-        encode_messages(nano.text_tokenizer(), [{"role": "user", "content": "How many?"}], **arguments)
+        encode_messages(
+            nano.text_tokenizer(), [{"role": "user", "content": "How many?"}], **arguments
+        )

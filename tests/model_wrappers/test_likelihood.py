@@ -1,4 +1,5 @@
-"""Likelihoods: the official estimate on the same draws, exact where a model is autoregressive, block by block."""
+"""Likelihoods: the official estimate on the same draws, exact where a model is autoregressive,
+block by block."""
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.blocks import ledgers
 from model_wrappers.likelihood import log_likelihood, masked_counts
 
-# Prompt, answer, seed, draws, rows of a call, and what `get_log_likelihood` of ML-GSAI/LLaDA (commit b7e6c35) gave on
+# Prompt, answer, seed, draws, rows of a call, and what `get_log_likelihood` of ML-GSAI/LLaDA
+# (commit b7e6c35) gave on
 # nano after torch.manual_seed(seed).
 OFFICIAL = [
     ("Tom has 3 apples and buys 4.", " He has 7 apples.", 0, 128, 16, -51.9277081489563),
@@ -30,7 +32,11 @@ def test_an_estimate_is_the_official_one_on_the_same_draws(
     found = log_likelihood(nano, ids(nano, prompt), ids(nano, answer), seed, draws, rows)
     assert found.value == pytest.approx(official, abs=1e-4)
     length = len(ids(nano, prompt)) + len(ids(nano, answer))
-    assert (found.forwards, found.rows, found.token_forwards) == (draws // rows, draws, draws * length)
+    assert (found.forwards, found.rows, found.token_forwards) == (
+        draws // rows,
+        draws,
+        draws * length,
+    )
 
 
 def test_masks_are_spread_evenly_over_the_answer() -> None:
@@ -45,7 +51,9 @@ def test_an_autoregressive_model_gives_the_chain_itself() -> None:
     x_1L, chain = torch.cat([prompt_P, answer_A])[None], 0.0
     for at in range(len(prompt_P), x_1L.shape[1]):
         every_N = torch.arange(at)
-        logits_11V, _ = backbone.extend(x_1L[:, :at], every_N, every_N[-1:], visible_NK=every_N <= every_N[:, None])
+        logits_11V, _ = backbone.extend(
+            x_1L[:, :at], every_N, every_N[-1:], visible_NK=every_N <= every_N[:, None]
+        )
         chain += float(F.log_softmax(logits_11V[0, 0], 0)[x_1L[0, at]])
     found = log_likelihood(backbone, prompt_P, answer_A)
     assert found.value == pytest.approx(chain, abs=1e-4) and found.forwards == 1
@@ -61,12 +69,18 @@ def test_a_block_model_masks_one_block_at_a_time_after_clean_ones() -> None:
         end = min(ledger.grid.end(begin), x_1L.shape[1])  # type: ignore[attr-defined]
         (count,) = masked_counts(end - begin, 1, generator).tolist()
         first = [number < count for number in range(end - begin)]
-        masked = [first[number] for number in torch.randperm(end - begin, generator=generator).tolist()]
+        masked = [
+            first[number] for number in torch.randperm(end - begin, generator=generator).tolist()
+        ]
         at = torch.tensor([begin + number for number, each in enumerate(masked) if each])
         corrupted_1L = x_1L[:, :end].clone()
         corrupted_1L[0, at] = backbone.mask_id
         logits_1nV = ledger.logits(corrupted_1L, positions=at)
-        expected -= float(F.cross_entropy(logits_1nV[0], x_1L[0, at], reduction="sum")) * (end - begin) / count
+        expected -= (
+            float(F.cross_entropy(logits_1nV[0], x_1L[0, at], reduction="sum"))
+            * (end - begin)
+            / count
+        )
         begin, calls = end, calls + 1
     found = log_likelihood(backbone, prompt_P, answer_A, seed=3, draws=1)
     assert calls > 1 and found.value == pytest.approx(expected, abs=1e-3)

@@ -26,8 +26,9 @@ from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 def test_a_conversation_becomes_the_chat_template(nano: Backbone) -> None:
     said = (("HUMAN", "Copy [ cat ]"), ("BOT", "[ cat ]"), ("HUMAN", "Copy [ dog ]"))
     turns = [{"role": role, "prompt": text} for role, text in said]
-    assert nano.text_tokenizer().decode(encode_chat(nano, turns)) == (
-        "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nCopy [ cat ]<|eot_id|>"
+    assert (
+        nano.text_tokenizer().decode(encode_chat(nano, turns))
+        == "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nCopy [ cat ]<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n[ cat ]<|eot_id|>"
         "<|start_header_id|>user<|end_header_id|>\n\nCopy [ dog ]<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
@@ -42,7 +43,9 @@ def test_responses_are_texts_of_what_is_decoded(nano: Backbone) -> None:
     assert len(texts) == 2 and texts[1] == response_text(nano, out.tokens) and len(out.tokens) == 16
 
 
-def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_took_a_compilation_is_decoded_again(
+    nano: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded: list[Decoded] = []
     graphs = iter([3, 4, 4, 4])  # before and after each response: the first one compiled a graph
     monkeypatch.setattr(Backbone, "graphs", property(lambda self: next(graphs)))
@@ -53,7 +56,9 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
 
     monkeypatch.setattr("model_wrappers.text_model.decode", decode)
     model = DiffusionModel(nano, "fef", {"steps": 1}, gen_length=8)
-    reported = [model.respond(encode_chat(nano, text), seed=0) for text in ("Copy [ cat ]", "Copy [ owl ]")]
+    reported = [
+        model.respond(encode_chat(nano, text), seed=0) for text in ("Copy [ cat ]", "Copy [ owl ]")
+    ]
     assert len(decoded) == 3 and reported[0] is decoded[1] and reported[1] is decoded[2]
 
 
@@ -62,7 +67,10 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
     [
         ({"gen_lenght": 32}, "unknown keyword 'gen_lenght'.*did you mean gen_length"),
         ({"gen_steps": 4}, "unknown keyword 'gen_steps'.*valid: .*steps"),
-        ({"generation_kwargs": {"temperature": 1.0, "top_p": 0.5}}, "has top_p=0.5, and decoders here take"),
+        (
+            {"generation_kwargs": {"temperature": 1.0, "top_p": 0.5}},
+            "has top_p=0.5, and decoders here take",
+        ),
         ({"gen_length": 10, "block_length": 4}, "divide"),
         ({"generation_kwargs": {"do_sample": True}}, "do_sample needs a temperature above 0"),
         ({"dtype": "bfloat16", "reads_at": 0}, "dtype, reads_at: the model is loaded already"),
@@ -76,7 +84,9 @@ def test_what_it_does_not_know_is_refused_when_the_model_is_built(
 
 
 def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbone) -> None:
-    files = sorted(path for path in (CONFIGS / "models").glob("[!_]*.py") if path.stem != "nano_smoke")
+    files = sorted(
+        path for path in (CONFIGS / "models").glob("[!_]*.py") if path.stem != "nano_smoke"
+    )
     assert len(files) == 6
     for path in files:
         models = Config.fromfile(str(path))["models"]
@@ -95,7 +105,9 @@ def test_options_may_be_keywords_and_opencompass_own_keys_are_its_own(nano: Back
     opencompass = {"abbr": "x", "type": "y", "run_cfg": {"num_gpus": 0}, "batch_size": 4}
     model = DiffusionModel(nano, "llada", steps=4, stop_at_eos=True, gen_length=8, **opencompass)
     assert model.options == {"steps": 4, "stop_at_eos": True} and model.gen_length == 8
-    sampled = DiffusionModel(nano, "llada", generation_kwargs={"temperature": 0.7, "do_sample": True})
+    sampled = DiffusionModel(
+        nano, "llada", generation_kwargs={"temperature": 0.7, "do_sample": True}
+    )
     greedy = DiffusionModel(nano, "llada", temperature=0.7, generation_kwargs={"do_sample": False})
     assert (sampled.temperature, greedy.temperature) == (0.7, 0.0)
 
@@ -104,7 +116,9 @@ def test_the_length_is_opencompass_where_none_is_given(nano: Backbone) -> None:
     question = "How many?"
     model = DiffusionModel(nano, "llada", block_length=8)
     assert model.lengths(20) == (24, 8)  # rounded up to blocks; the text is cut at 20 tokens
-    out = model.respond(encode_chat(nano, question), model._seed(encode_chat(nano, question)), max_out_len=20)
+    out = model.respond(
+        encode_chat(nano, question), model._seed(encode_chat(nano, question)), max_out_len=20
+    )
     (text,) = model.generate([question], max_out_len=20)
     whole = nano.text_tokenizer().decode(out.tokens[: min(20, content_length(nano, out.tokens))])
     assert len(out.tokens) == 24 and text == whole
@@ -112,12 +126,16 @@ def test_the_length_is_opencompass_where_none_is_given(nano: Backbone) -> None:
         model.generate([question])
 
 
-def test_prompts_of_one_call_are_decoded_at_once(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_of_one_call_are_decoded_at_once(
+    nano: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     questions = ["Copy [ cat, dog, owl ]", "Copy [ owl ]", "Copy [ cat ]"]
     model = DiffusionModel(nano, "fef", steps=1, gen_length=16)
     sizes: list[int] = []
     packed = nano.forward.packed
-    monkeypatch.setattr(nano.forward, "packed", lambda calls: sizes.append(len(calls)) or packed(calls))
+    monkeypatch.setattr(
+        nano.forward, "packed", lambda calls: sizes.append(len(calls)) or packed(calls)
+    )
     together = model.generate(questions)
     assert max(sizes) == 3
     assert together == [model.generate([question])[0] for question in questions]
@@ -159,7 +177,9 @@ def test_a_decoder_of_ones_own_is_named_by_its_file(
     name: str, nano: Backbone, tmp_path: Path, registries: None
 ) -> None:
     (tmp_path / "mine.py").write_text(DECODER)
-    model = DiffusionModel(nano, f"{tmp_path}/mine.py:{name}", token=71, gen_length=4, batch_padding=True, top_p=1)
+    model = DiffusionModel(
+        nano, f"{tmp_path}/mine.py:{name}", token=71, gen_length=4, batch_padding=True, top_p=1
+    )
     (text,) = model.generate(["How many?"], max_out_len=32, min_out_len=1)
     assert text == nano.text_tokenizer().decode([71] * 4)
 
@@ -179,7 +199,9 @@ def test_a_preset_of_ones_own_comes_with_its_options_and_lengths(
         DiffusionModel(nano, f"{path}:missing")
 
 
-@pytest.mark.parametrize(("name", "options"), [("fill-registered", {}), ("fill-preset", {"token": 72})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("fill-registered", {}), ("fill-preset", {"token": 72})]
+)
 def test_what_an_installed_package_registers_is_found_by_its_name(
     name: str,
     options: dict[str, int],
@@ -196,9 +218,13 @@ def test_what_an_installed_package_registers_is_found_by_its_name(
     assert DiffusionModel(nano, name, gen_length=4).options == options
 
 
-def test_a_prompt_asked_again_gives_another_sample_and_the_same_two_in_another_model(nano: Backbone) -> None:
+def test_a_prompt_asked_again_gives_another_sample_and_the_same_two_in_another_model(
+    nano: Backbone,
+) -> None:
     twice = [
-        DiffusionModel(nano, "llada", gen_length=16, temperature=1.0).generate(["How many?"] * 2, max_out_len=16)
+        DiffusionModel(nano, "llada", gen_length=16, temperature=1.0).generate(
+            ["How many?"] * 2, max_out_len=16
+        )
         for _ in range(2)
     ]
     assert twice[0] == twice[1] and twice[0][0] != twice[0][1]
@@ -208,8 +234,12 @@ def test_a_text_ends_before_a_stop_word(nano: Backbone) -> None:
     (whole,) = DiffusionModel(nano, "llada", gen_length=16).generate(["Copy [ cat, dog ]"])
     middle = whole[len(whole) // 2 :]
     assert middle
-    (cut,) = DiffusionModel(nano, "llada", gen_length=16, stop_words=[middle]).generate(["Copy [ cat, dog ]"])
-    (also,) = DiffusionModel(nano, "llada", gen_length=16).generate(["Copy [ cat, dog ]"], stopping_criteria=[middle])
+    (cut,) = DiffusionModel(nano, "llada", gen_length=16, stop_words=[middle]).generate(
+        ["Copy [ cat, dog ]"]
+    )
+    (also,) = DiffusionModel(nano, "llada", gen_length=16).generate(
+        ["Copy [ cat, dog ]"], stopping_criteria=[middle]
+    )
     assert cut == also == whole[: whole.find(middle)]
 
 
@@ -217,7 +247,9 @@ def test_a_prompt_that_is_too_long_is_refused_or_loses_its_middle(nano: Backbone
     question, whole_P = "Copy [ cat, dog, owl ]", encode_chat(nano, "Copy [ cat, dog, owl ]")
     with pytest.raises(ValueError, match="exceed the limit of 20 tokens"):
         DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20).generate([question])
-    fitted_P = DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20, mode="mid")._fitted(question, 8)
+    fitted_P = DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20, mode="mid")._fitted(
+        question, 8
+    )
     assert fitted_P.tolist() == [*whole_P[:6].tolist(), *whole_P[-6:].tolist()]
 
 
@@ -225,7 +257,10 @@ def test_the_device_is_said_where_no_gpu_is_visible(capsys: pytest.CaptureFixtur
     model = DiffusionModel("nano", "llada", gen_length=8)
     where = "cuda" if torch.cuda.is_available() else "cpu"
     assert model.backbone.device.type == where
-    assert where == "cuda" or "nano decodes on the CPU, as no GPU is visible" in capsys.readouterr().err
+    assert (
+        where == "cuda"
+        or "nano decodes on the CPU, as no GPU is visible" in capsys.readouterr().err
+    )
 
 
 def test_likelihoods_are_those_of_answers_after_what_is_only_read(nano: Backbone) -> None:
@@ -248,40 +283,73 @@ class Choices(BaseDataset):
 
     @staticmethod
     def load(**_: Any) -> DatasetDict:
-        rows = Dataset.from_list([{"question": f"Copy [ {word} ]", "answer": "A"} for word in ("cat", "owl")])
+        rows = Dataset.from_list(
+            [{"question": f"Copy [ {word} ]", "answer": "A"} for word in ("cat", "owl")]
+        )
         return DatasetDict({"train": rows, "test": rows})
 
 
-def test_a_data_set_in_ppl_form_is_answered_by_the_likelier_choice(nano: Backbone, tmp_path: Path) -> None:
+def test_a_data_set_in_ppl_form_is_answered_by_the_likelier_choice(
+    nano: Backbone, tmp_path: Path
+) -> None:
     dataset = Choices(reader_cfg={"input_columns": ["question"], "output_column": "answer"})
     model = DiffusionModel(nano, "llada", draws=16)
     template = PromptTemplate({"A": "{question} A cat.", "B": "{question} zzz zzz zzz zzz"})
     inferencer = PPLInferencer(model, output_json_filepath=str(tmp_path))
     chosen = inferencer.inference(ZeroRetriever(dataset), prompt_template=template)
     expected = [
-        min("AB", key=lambda label: model.get_ppl([template.template[label].format(question=question)])[0])
+        min(
+            "AB",
+            key=lambda label: model.get_ppl([template.template[label].format(question=question)])[
+                0
+            ],
+        )
         for question in ("Copy [ cat ]", "Copy [ owl ]")
     ]
     assert chosen == expected
-    costs = [json.loads(line) for line in (tmp_path / "predictions.costs.jsonl").read_text().splitlines()]
-    assert [(line["label"], line["item"]) for line in costs] == [("A", 0), ("A", 1), ("B", 0), ("B", 1)]
-    assert all(line["rows"] == 16 and line["forwards"] == 1 and line["seconds"] > 0 for line in costs)
+    costs = [
+        json.loads(line) for line in (tmp_path / "predictions.costs.jsonl").read_text().splitlines()
+    ]
+    assert [(line["label"], line["item"]) for line in costs] == [
+        ("A", 0),
+        ("A", 1),
+        ("B", 0),
+        ("B", 1),
+    ]
+    assert all(
+        line["rows"] == 16 and line["forwards"] == 1 and line["seconds"] > 0 for line in costs
+    )
 
 
-def test_what_opencompass_asks_leaves_its_costs_beside_the_predictions(nano: Backbone, tmp_path: Path) -> None:
+def test_what_opencompass_asks_leaves_its_costs_beside_the_predictions(
+    nano: Backbone, tmp_path: Path
+) -> None:
     dataset = Choices(reader_cfg={"input_columns": ["question"], "output_column": "answer"})
     model = DiffusionModel(nano, "fef", steps=1, gen_length=16)
     for batch in (1, 2):
-        inferencer = GenInferencer(model, max_out_len=16, batch_size=batch, output_json_filepath=str(tmp_path))
+        inferencer = GenInferencer(
+            model, max_out_len=16, batch_size=batch, output_json_filepath=str(tmp_path)
+        )
         name = f"{batch}.json"
         texts = inferencer.inference(
-            ZeroRetriever(dataset), prompt_template=PromptTemplate("{question}"), output_json_filename=name
+            ZeroRetriever(dataset),
+            prompt_template=PromptTemplate("{question}"),
+            output_json_filename=name,
         )
         written = json.loads((tmp_path / name).read_text())
-        costs = [json.loads(line) for line in (tmp_path / f"{batch}.costs.jsonl").read_text().splitlines()]
+        costs = [
+            json.loads(line)
+            for line in (tmp_path / f"{batch}.costs.jsonl").read_text().splitlines()
+        ]
         assert [line["item"] for line in costs] == [0, 1] and len(texts) == len(written) == 2
         for line, question in zip(costs, ("Copy [ cat ]", "Copy [ owl ]"), strict=True):
             out = model.respond(encode_chat(nano, question), seed=0)
-            assert line["tokens_hash"] == hash_of(out.tokens) and line["forwards"] == out.trace.forwards
-            assert line["windows"] == [vars(window) for window in out.trace.windows] and line["seconds"] > 0
+            assert (
+                line["tokens_hash"] == hash_of(out.tokens)
+                and line["forwards"] == out.trace.forwards
+            )
+            assert (
+                line["windows"] == [vars(window) for window in out.trace.windows]
+                and line["seconds"] > 0
+            )
             assert line.get("batch", 1) == batch

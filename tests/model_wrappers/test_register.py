@@ -1,4 +1,5 @@
-"""Decoders from outside and their options: registered or given as functions, checked, and what they must not do."""
+"""Decoders from outside and their options: registered or given as functions, checked, and what they
+must not do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -54,10 +55,14 @@ def outside(request: Request, options: Fill) -> None:
 def test_a_function_decodes_with_its_options(tiny: Backbone, prompt: torch.Tensor) -> None:
     out = decode(tiny, prompt, method=fill, gen_length=4, token=9)
     assert out.tokens.tolist() == [9] * 4 and out.trace.forwards == 0
-    assert decode(tiny, prompt, method=Decoder(fill, "fill"), gen_length=4).tokens.tolist() == [7] * 4
+    assert (
+        decode(tiny, prompt, method=Decoder(fill, "fill"), gen_length=4).tokens.tolist() == [7] * 4
+    )
 
 
-def test_a_registered_function_decodes_by_its_name(registries: None, tiny: Backbone, prompt: torch.Tensor) -> None:
+def test_a_registered_function_decodes_by_its_name(
+    registries: None, tiny: Backbone, prompt: torch.Tensor
+) -> None:
     assert register("fill-it", label="Fill", greedy_only=True)(fill) is fill
     assert METHODS["fill-it"].label == "Fill" and METHODS["fill-it"].takes("token")
     assert decode(tiny, prompt, "fill-it", gen_length=4).tokens.tolist() == [7] * 4
@@ -69,7 +74,10 @@ def test_a_registered_function_decodes_by_its_name(registries: None, tiny: Backb
     ("function", "says"),
     [
         (half, "decoder half left 4 of 8 positions masked: it must fill all of them"),
-        (over_the_prompt, "decoder over_the_prompt changed the prompt, at position 0 .* from position 5 on"),
+        (
+            over_the_prompt,
+            "decoder over_the_prompt changed the prompt, at position 0 .* from position 5 on",
+        ),
         (outside, "decoder outside put id 10000 into the response: the vocabulary is 0 to 39"),
     ],
 )
@@ -82,12 +90,19 @@ def test_a_decoder_that_breaks_a_rule_is_named_with_it(
 
 def test_what_was_given_must_stay(tiny: Backbone, prompt: torch.Tensor) -> None:
     given = torch.tensor([1, tiny.mask_id, 3, tiny.mask_id])
-    assert decode(tiny, prompt, method=fill, gen_length=4, given=given).tokens.tolist() == [1, 7, 3, 7]
+    assert decode(tiny, prompt, method=fill, gen_length=4, given=given).tokens.tolist() == [
+        1,
+        7,
+        3,
+        7,
+    ]
     with pytest.raises(ValueError, match="changed position 0 of the response, which was given"):
         decode(tiny, prompt, method=over_what_was_given, gen_length=4, given=given)
 
 
-def test_masks_may_stay_where_that_is_said(registries: None, tiny: Backbone, prompt: torch.Tensor) -> None:
+def test_masks_may_stay_where_that_is_said(
+    registries: None, tiny: Backbone, prompt: torch.Tensor
+) -> None:
     register("half", may_leave_masks=True)(half)
     assert int((decode(tiny, prompt, "half", gen_length=8).tokens == tiny.mask_id).sum()) == 4
 
@@ -112,10 +127,15 @@ def needs(request: Request, options: Needed) -> None:
         (other_options, "a dataclass or a struct derived from model_wrappers.options.Options"),
         (needs, "every option of Needed needs a default"),
         (lambda: None, "lambda is no decoder: it must take a request"),
-        (lambda request, options, more: None, r"lambda is no decoder: it must take \(request, options\)"),
+        (
+            lambda request, options, more: None,
+            r"lambda is no decoder: it must take \(request, options\)",
+        ),
     ],
 )
-def test_what_is_no_decoder_is_not_registered(registries: None, function: Callable[..., None], says: str) -> None:
+def test_what_is_no_decoder_is_not_registered(
+    registries: None, function: Callable[..., None], says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         register("mine")(function)
     assert "mine" not in METHODS
@@ -170,11 +190,21 @@ def closure(token: int) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "function",
     [
-        *(by_dataclass, by_text, by_name, without_types, with_a_third, Callable7(), partial(by_name, unused=1.0)),
+        *(
+            by_dataclass,
+            by_text,
+            by_name,
+            without_types,
+            with_a_third,
+            Callable7(),
+            partial(by_name, unused=1.0),
+        ),
         lambda request, token=7: fill(request, Fill(token=token)),
     ],
 )
-def test_options_may_be_a_dataclass_or_named(function: Any, tiny: Backbone, prompt: torch.Tensor) -> None:
+def test_options_may_be_a_dataclass_or_named(
+    function: Any, tiny: Backbone, prompt: torch.Tensor
+) -> None:
     assert decode(tiny, prompt, function, gen_length=2).tokens.tolist() == [7, 7]
     assert decode(tiny, prompt, (function, {"token": 9}), gen_length=2).tokens.tolist() == [9, 9]
     with pytest.raises(ValueError, match=r"unknown option 'tokne' for [\w]+; did you mean token\?"):
@@ -196,7 +226,10 @@ def test_options_may_be_fixed_or_none(function: Any, tiny: Backbone, prompt: tor
 
 
 def test_values_of_a_dataclass_are_checked(tiny: Backbone, prompt: torch.Tensor) -> None:
-    for token, says in ((0, "token=0 for by_dataclass must be a whole number of at least 1"), (13, "bad luck")):
+    for token, says in (
+        (0, "token=0 for by_dataclass must be a whole number of at least 1"),
+        (13, "bad luck"),
+    ):
         with pytest.raises(ValueError, match=says):
             decode(tiny, prompt, by_dataclass, gen_length=2, token=token)
 
@@ -232,7 +265,9 @@ def test_a_function_of_the_same_module_and_name_replaces_the_earlier_one(registr
         ({"model_type": "llada"}, "'llada'"),
     ],
 )
-def test_a_family_whose_checkpoints_are_anothers_is_refused(changes: dict[str, Any], named: str) -> None:
+def test_a_family_whose_checkpoints_are_anothers_is_refused(
+    changes: dict[str, Any], named: str
+) -> None:
     own = replace(FAMILIES["Dream"], model_type="own", also=(), architectures=())
     with pytest.raises(ValueError, match=f"a family of {named} is there already"):
         register_family(replace(own, **changes))
@@ -240,12 +275,21 @@ def test_a_family_whose_checkpoints_are_anothers_is_refused(changes: dict[str, A
 
 
 def test_a_family_whose_model_has_no_infer_is_refused() -> None:
-    with pytest.raises(ValueError, match="the model of the family 'own' has no `infer`; derive Qwen2ForCausalLM from"):
-        register_family(replace(FAMILIES["Dream"], model_type="own", also=(), model=Qwen2ForCausalLM))
+    with pytest.raises(
+        ValueError,
+        match="the model of the family 'own' has no `infer`; derive Qwen2ForCausalLM from",
+    ):
+        register_family(
+            replace(FAMILIES["Dream"], model_type="own", also=(), model=Qwen2ForCausalLM)
+        )
 
 
 def test_an_option_that_decode_takes_itself_is_refused() -> None:
-    own = {name for name, each in signature(decode).parameters.items() if each.kind is not each.VAR_KEYWORD}
+    own = {
+        name
+        for name, each in signature(decode).parameters.items()
+        if each.kind is not each.VAR_KEYWORD
+    }
     assert own | {"draft", "role"} == TAKEN
 
     class Taken(Options):
@@ -279,7 +323,9 @@ class Sample(Options, frozen=True, kw_only=True):
 
 
 def test_values_are_converted() -> None:
-    made = convert_options(Sample, {"file": "a/b.json", "share": 1, "kind": "right", "count": 3}, "sample")
+    made = convert_options(
+        Sample, {"file": "a/b.json", "share": 1, "kind": "right", "count": 3}, "sample"
+    )
     assert (made.file, made.share, made.kind, made.count) == (Path("a/b.json"), 1.0, "right", 3)
     assert convert_options(Sample, {"file": Path("c")}, "sample").file == Path("c")
 
@@ -306,6 +352,8 @@ def test_what_is_wrong_is_named_with_what_is_valid(values: dict[str, object], me
 @pytest.mark.parametrize("method", METHODS)
 def test_every_decoder_has_options_with_defaults(method: str) -> None:
     decoder = decoder_named(method)
-    assert issubclass(decoder.options, Options) and decoder.options() == convert_options(decoder.options, {}, method)
+    assert issubclass(decoder.options, Options) and decoder.options() == convert_options(
+        decoder.options, {}, method
+    )
     assert decoder.takes("stop_at_eos") != decoder.causal  # an autoregressive one always does
     assert not decoder.takes("unheard_of")

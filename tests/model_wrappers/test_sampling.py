@@ -1,4 +1,5 @@
-"""Probs, residuals, quotas, rankings and the seeded sampler; forward kernels, and corruption through them."""
+"""Probs, residuals, quotas, rankings and the seeded sampler; forward kernels, and corruption
+through them."""
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ RHO_V = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_token_probs_is_softmax_of_logits_over_temperature(temperature: float) -> None:
     weights_NV = torch.exp(LOGITS_NV.double() / temperature)
-    torch.testing.assert_close(token_probs(LOGITS_NV, temperature), weights_NV / weights_NV.sum(-1, keepdim=True))
+    torch.testing.assert_close(
+        token_probs(LOGITS_NV, temperature), weights_NV / weights_NV.sum(-1, keepdim=True)
+    )
 
 
 def test_token_probs_at_temperature_zero_is_the_point_mass_on_the_argmax() -> None:
@@ -30,7 +33,9 @@ def test_token_probs_excludes_a_token_and_stays_normalised(temperature: float) -
 
 
 def test_token_probs_tells_confidences_near_one_apart() -> None:
-    first, second = token_probs(torch.tensor([[30.0, 0.0], [20.0, 0.0]], dtype=torch.bfloat16), 1.0)[:, 0].tolist()
+    first, second = token_probs(
+        torch.tensor([[30.0, 0.0], [20.0, 0.0]], dtype=torch.bfloat16), 1.0
+    )[:, 0].tolist()
     assert 1 > first > second
 
 
@@ -44,15 +49,21 @@ def test_accepting_and_correcting_gives_the_target() -> None:
     torch.testing.assert_close(kept_V + (1 - kept_V.sum()) * residual(PI_V, RHO_V), PI_V)
 
 
-@pytest.mark.parametrize(("count", "steps", "expected"), [(10, 4, [3, 3, 2, 2]), (8, 4, [2] * 4), (2, 3, [1, 1, 0])])
-def test_quotas_are_even_and_the_first_take_the_remainder(count: int, steps: int, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("count", "steps", "expected"), [(10, 4, [3, 3, 2, 2]), (8, 4, [2] * 4), (2, 3, [1, 1, 0])]
+)
+def test_quotas_are_even_and_the_first_take_the_remainder(
+    count: int, steps: int, expected: list[int]
+) -> None:
     assert quotas(count, steps) == expected
 
 
 def test_draw_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
     sampler = Sampler(0)
     assert draw(token_probs(LOGITS_NV, 0.0), 0.0, sampler).tolist() == [1, 3]
-    assert float(torch.rand((), generator=sampler._generator)) == float(torch.rand((), generator=Sampler(0)._generator))
+    assert float(torch.rand((), generator=sampler._generator)) == float(
+        torch.rand((), generator=Sampler(0)._generator)
+    )
 
 
 def draws(seed: int) -> tuple[list[int], list[bool], list[int]]:
@@ -75,7 +86,9 @@ def test_sampler_is_untouched_by_the_global_seed() -> None:
 
 def test_sampler_draws_tokens_with_their_probabilities() -> None:
     drawn = Sampler(0).tokens(PI_V.expand(3000, -1))
-    assert chisquare(torch.bincount(drawn, minlength=3).numpy(), (3000 * PI_V).numpy()).pvalue > 1e-3
+    assert (
+        chisquare(torch.bincount(drawn, minlength=3).numpy(), (3000 * PI_V).numpy()).pvalue > 1e-3
+    )
 
 
 def test_sampler_accepts_with_the_probability_given() -> None:
@@ -94,7 +107,9 @@ def test_sampler_orders_are_uniform_permutations() -> None:
 
 
 def test_of_equal_values_the_first_is_the_likeliest() -> None:
-    values_NV = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [-torch.inf, -2.0, -torch.inf, -2.0]])
+    values_NV = torch.tensor(
+        [[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [-torch.inf, -2.0, -torch.inf, -2.0]]
+    )
     assert likeliest(values_NV).tolist() == [1, 0, 1]
 
 
@@ -116,10 +131,14 @@ def test_rows_are_distributions_and_time_zero_changes_nothing(kernel: Kernel) ->
         torch.testing.assert_close(q.sum(1), torch.ones(STATES, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("kernel", [*kernels(), Uniform(STATES, mask_id=4)], ids=lambda k: type(k).__name__)
+@pytest.mark.parametrize(
+    "kernel", [*kernels(), Uniform(STATES, mask_id=4)], ids=lambda k: type(k).__name__
+)
 def test_corruption_follows_the_kernel(kernel: Kernel) -> None:
     draws, t = 20_000, 0.6
-    counts = torch.bincount(kernel.corrupt(torch.full((draws,), 2), t, Sampler(0)), minlength=STATES)
+    counts = torch.bincount(
+        kernel.corrupt(torch.full((draws,), 2), t, Sampler(0)), minlength=STATES
+    )
     expected = draws * kernel.cumulative(t)[2]
     # Six standard deviations of a binomial, for each of five counts.
     assert ((counts - expected).abs() <= 6 * expected.sqrt()).all()

@@ -1,11 +1,14 @@
-"""Record what an official implementation computes on a tiny random checkpoint: goldens/logits/NAME.safetensors.
+"""Record what an official implementation computes on a tiny random checkpoint:
+goldens/logits/NAME.safetensors.
 
-    PYTHONPATH=tests/helpers python tests/official/make_logits.py NAME --code FOLDER --module M --class C \\
+    PYTHONPATH=tests/helpers python tests/official/make_logits.py NAME --code FOLDER --module M
+    --class C \\
         --repository OWNER/NAME --commit HASH
 
-It runs the code that it is given; run it where that may be done. `--code` is the folder that has the modeling file as a
-module or as part of a package (`--module package.models.modeling_x`). `--shim` notes a change to the code, and may be
-given several times. Needs torch, safetensors and a transformers that the code was written for.
+It runs the code that it is given; run it where that may be done. `--code` is the folder that has
+the modeling file as a module or as part of a package (`--module package.models.modeling_x`).
+`--shim` notes a change to the code, and may be given several times. Needs torch, safetensors and a
+transformers that the code was written for.
 """
 
 import argparse
@@ -36,10 +39,14 @@ def config_of(name: str, file: Path | None) -> dict[str, Any]:
         return dict(json.loads(record.metadata()["config"]))
 
 
-def official_model(config: dict[str, Any], module: str, name: str, attention: str | None) -> torch.nn.Module:
+def official_model(
+    config: dict[str, Any], module: str, name: str, attention: str | None
+) -> torch.nn.Module:
     """The official class on a config, with random weights."""
     kind: Any = getattr(importlib.import_module(module), name)
-    settings = kind.config_class(**{key: value for key, value in config.items() if key != "model_type"})
+    settings = kind.config_class(
+        **{key: value for key, value in config.items() if key != "model_type"}
+    )
     if attention is not None:
         settings._attn_implementation = attention
     model: torch.nn.Module = kind(settings)
@@ -56,10 +63,16 @@ def in_blocks(length: int) -> torch.Tensor:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("name")
-    add("--config", type=Path, help="the config.json of a new record (default: of the one that is there)")
+    add(
+        "--config",
+        type=Path,
+        help="the config.json of a new record (default: of the one that is there)",
+    )
     add("--code", type=Path, required=True, help="folder of the official code")
     add("--module", required=True)
     add("--class", dest="kind", required=True)
@@ -76,7 +89,9 @@ def main() -> None:
     tensors = {"ids": ids_BL}
     with torch.inference_mode():
         for dtype in (torch.float32, torch.bfloat16):
-            for weight in model.parameters():  # `model.to` would cast what from_pretrained leaves as fp32: the angles
+            for weight in (
+                model.parameters()
+            ):  # `model.to` would cast what from_pretrained leaves as fp32: the angles
                 weight.data = weight.data.to(dtype)
             length = config.get("block_size", config.get("bd_size"))
             seen = {} if length is None else {"attention_mask": in_blocks(length)}
@@ -87,7 +102,8 @@ def main() -> None:
         "seed": str(SEED),
         "repository": asked.repository,
         "commit": asked.commit,
-        "module": f"{asked.module}:{asked.kind}" + (f", attention {asked.attention}" if asked.attention else ""),
+        "module": f"{asked.module}:{asked.kind}"
+        + (f", attention {asked.attention}" if asked.attention else ""),
         "shims": json.dumps(asked.shim),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -95,7 +111,12 @@ def main() -> None:
         "sha256": hashlib.sha256(tensors["float32"].numpy().tobytes()).hexdigest(),
     }
     save_file(tensors, LOGITS / f"{asked.name}.safetensors", metadata=about)
-    print(json.dumps({key: value for key, value in about.items() if key not in ("config", "shapes")}, indent=1))
+    print(
+        json.dumps(
+            {key: value for key, value in about.items() if key not in ("config", "shapes")},
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

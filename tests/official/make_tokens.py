@@ -1,14 +1,16 @@
 """Run official decoders beside ours on nano's weights and keep what they wrote: the goldens of
 `test_official_tokens.py`.
 
-    PYTHONPATH=tests/helpers python tests/official/make_tokens.py CHECKOUTS [--only klass,wino] [--problems 40]
+    PYTHONPATH=tests/helpers python tests/official/make_tokens.py CHECKOUTS [--only klass,wino]
+    [--problems 40]
 
-CHECKOUTS is a folder with a git clone of every repository in `official_cases.SOURCES`, named after its last part
-(LLaDA, Fast-dLLM, KLASS, ..). Their code is run, not kept. Every response is decoded by theirs and by ours in turn, in
-this process and with the same weights, nano's: theirs in the LLaDA class of Fast-dLLM's repository, which is the
-official one with a cache, or in ours; SHIMS says what was changed for that. Writes goldens/tokens/NAME.json:
-repository, commit, file, function, shims, SHA-256 of nano's weights and, for every case, hashes of the official tokens,
-how many are ours too, calls and seconds of both.
+CHECKOUTS is a folder with a git clone of every repository in `official_cases.SOURCES`, named after
+its last part (LLaDA, Fast-dLLM, KLASS, ..). Their code is run, not kept. Every response is decoded
+by theirs and by ours in turn, in this process and with the same weights, nano's: theirs in the
+LLaDA class of Fast-dLLM's repository, which is the official one with a cache, or in ours; SHIMS
+says what was changed for that. Writes goldens/tokens/NAME.json: repository, commit, file, function,
+shims, SHA-256 of nano's weights and, for every case, hashes of the official tokens, how many are
+ours too, calls and seconds of both.
 """
 
 import argparse
@@ -60,18 +62,32 @@ Response = tuple[torch.Tensor, int]  # tokens (gen_length,), calls of the model
 
 SHIMS = {
     "llada": "the ids of EOS and EoT, which the function has in its text, are nano's",
-    "fast-dllm-prefix": "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)",
-    "fast-dllm-dual": "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)",
-    "factor-repaired": "the loop over the n commits one position too many where only the last one is refused: mended",
+    "fast-dllm-prefix": (
+        "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)"
+    ),
+    "fast-dllm-dual": (
+        "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)"
+    ),
+    "factor-repaired": (
+        "the loop over the n commits one position too many where only the last one is refused:"
+        " mended"
+    ),
     "klass": "the mask's id 126336, which the function sets itself, is nano's",
     "wino": "the model is ours: the official class takes no position_ids",
     "freedave": "the model is ours, on a cache that is exact (see ExactPast)",
-    "sdar": "the model is ours in blocks; for greedy decoding with confidences argmax instead of multinomial",
+    "sdar": (
+        "the model is ours in blocks; for greedy decoding with confidences argmax instead of"
+        " multinomial"
+    ),
     "llada2": "the model is ours in blocks; what stands behind the block that holds EOS is EOS",
     "llada2.1": "the model is ours in blocks; what stands behind the block that holds EOS is EOS",
     "fast-dllm-v2": "the model is ours in blocks, its logits shifted; no token ends a response",
-    "s2d2": "the model is ours in blocks; every uniform is 0.5, and what is drawn the likeliest token",
-    "pc-sampler": "the vocabulary of 126464 tokens is nano's; the table of frequencies is handed over",
+    "s2d2": (
+        "the model is ours in blocks; every uniform is 0.5, and what is drawn the likeliest token"
+    ),
+    "pc-sampler": (
+        "the vocabulary of 126464 tokens is nano's; the table of frequencies is handed over"
+    ),
 }
 
 
@@ -80,7 +96,9 @@ def repository(checkouts: Path, source: str) -> Path:
 
 
 def commit_of(folder: Path) -> str:
-    done = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -122,18 +140,27 @@ class Official:
 
     def _llada(self) -> Any:
         backbone, mask_id = self._backbone, self._backbone.mask_id
-        generate = self._module("llada", **{"126081": str(backbone.eos_id), "126348": str(backbone.eot_id)}).generate
+        generate = self._module(
+            "llada", **{"126081": str(backbone.eos_id), "126348": str(backbone.eot_id)}
+        ).generate
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             steps, everything = length["gen_length"], torch.ones_like(prompt)
-            return generate(model, prompt, everything, steps=steps, mask_id=mask_id, **length, **theirs)
+            return generate(
+                model, prompt, everything, steps=steps, mask_id=mask_id, **length, **theirs
+            )
 
         return run, TheirClass(self._official_class())
 
     def _official_class(self) -> Any:
-        """nano in the official class; that of Fast-dLLM's repository, which is LLaDA's with a cache."""
+        """nano in the official class; that of Fast-dLLM's repository, which is LLaDA's with a
+        cache."""
         if "class" not in self._loaded:
-            self._loaded["class"] = fast_dllm_model(repository(self._checkouts, "fast-dllm"), self._backbone)
+            self._loaded["class"] = fast_dllm_model(
+                repository(self._checkouts, "fast-dllm"), self._backbone
+            )
         return self._loaded["class"]
 
     def _fast_dllm_function(self, name: str) -> Any:
@@ -143,11 +170,16 @@ class Official:
         return self._with_steps(getattr(module, name)), model
 
     def _with_steps(self, function: Any, tupled: bool = True) -> Any:
-        """An official function, called with as many steps as tokens; tupled: the response is the first thing given."""
+        """An official function, called with as many steps as tokens; tupled: the response is the
+        first thing given."""
         mask_id = self._backbone.mask_id
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            out = function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
+            out = function(
+                model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs
+            )
             return out[0] if tupled else out
 
         return run
@@ -165,27 +197,41 @@ class Official:
         return self._factor_of(self._pc_module())
 
     def _factor_repaired(self) -> Any:
-        end = "                break\n\n        if top_i == 0 or top_i == len(threshs)-1:\n            top_i+=1\n"
+        end = (
+            "                break\n\n        if top_i == 0 or top_i == len(threshs)-1:\n          "
+            "  top_i+=1\n"
+        )
         return self._factor_of(
-            self._module("pc-sampler", **{end: "                break\n        else:\n            top_i+=1\n"})
+            self._module(
+                "pc-sampler",
+                **{end: "                break\n        else:\n            top_i+=1\n"},
+            )
         )
 
     def _factor_of(self, module: Any) -> Any:
         return self._with_steps(module.generate_with_fast_dllm), TheirClass(self._official_class())
 
     def _klass(self) -> Any:
-        module = self._module("klass", **{"    mask_id = 126336\n": f"    mask_id = {self._backbone.mask_id}\n"})
+        module = self._module(
+            "klass", **{"    mask_id = 126336\n": f"    mask_id = {self._backbone.mask_id}\n"}
+        )
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             steps = length["gen_length"]
-            return module.stable_confident_decode(model, None, prompt, steps=steps, alg="klass", **length, **theirs)[0]
+            return module.stable_confident_decode(
+                model, None, prompt, steps=steps, alg="klass", **length, **theirs
+            )[0]
 
         return run, TheirClass(self._official_class())
 
     def _wino(self) -> Any:
         function, mask_id = self._module("wino").decoding_wino, self._backbone.mask_id
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             return function(model, prompt, mask_id=mask_id, **length, **theirs)[0]
 
         return run, OursAsTheirs(self._backbone)
@@ -193,24 +239,36 @@ class Official:
     def _freedave(self) -> Any:
         folder = repository(self._checkouts, "freedave")
         sys.path.insert(0, str(folder))
-        decorators: Any = types.ModuleType("deprecated")  # a package that is wanted for a mark on one function
+        decorators: Any = types.ModuleType(
+            "deprecated"
+        )  # a package that is wanted for a mark on one function
         decorators.deprecated = lambda *_: lambda function: function
         sys.modules.setdefault("deprecated", decorators)
         made = importlib.import_module("generation.core").DLMGeneration(device=torch.device("cpu"))
         backbone = self._backbone
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             told = dict.fromkeys(("max_gen_length", "decoding_steps"), length["gen_length"])
-            told |= {"block_length": length["block_length"], "mask_token_id": backbone.mask_id, **theirs}
+            told |= {
+                "block_length": length["block_length"],
+                "mask_token_id": backbone.mask_id,
+                **theirs,
+            }
             told |= dict.fromkeys(("eos_token_id", "pad_token_id"), backbone.eos_id)
             how = {"draft_mode": "batch_expanding", "use_cache": True}
-            return made.block_decode_with_full_attention_FreeDave(model, prompt, **how, **told).sequences
+            return made.block_decode_with_full_attention_FreeDave(
+                model, prompt, **how, **told
+            ).sequences
 
         return run, ExactPast(self._backbone)
 
     def _pc_module(self) -> Any:
         if "pc" not in self._loaded:
-            self._loaded["pc"] = self._module("pc-sampler", **{"(126464,)": f"({self._backbone.vocab_size},)"})
+            self._loaded["pc"] = self._module(
+                "pc-sampler", **{"(126464,)": f"({self._backbone.vocab_size},)"}
+            )
         return self._loaded["pc"]
 
     def _pc_sampler(self) -> Any:
@@ -218,15 +276,25 @@ class Official:
 
         module = self._pc_module()
         module.BASE_LINE = read_frequencies(Path("nano"), self._backbone.vocab_size)
-        return self._with_steps(module.generate_with_pc_sampler, False), TheirClass(self._official_class())
+        return self._with_steps(module.generate_with_pc_sampler, False), TheirClass(
+            self._official_class()
+        )
 
     def _prophet(self) -> Any:
         function, mask_id = self._module("prophet").generate, self._backbone.mask_id
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            told = {**theirs, "answer_start_pos": prompt.shape[1] + theirs["answer_start"], "analyze_gap": True}
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
+            told = {
+                **theirs,
+                "answer_start_pos": prompt.shape[1] + theirs["answer_start"],
+                "analyze_gap": True,
+            }
             with contextlib.redirect_stdout(io.StringIO()):  # it prints every exit
-                return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **told)[0]
+                return function(
+                    model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **told
+                )[0]
 
         return run, TheirClass(self._official_class())
 
@@ -241,15 +309,30 @@ class Official:
         return self._in_whole_blocks("llada2.1", "LLaDA21Sampler")
 
     def _in_whole_blocks(self, source: str, name: str) -> Any:
-        imported = "from dllm.core.samplers.base import BaseSampler, BaseSamplerConfig, BaseSamplerOutput\n"
-        bases = "BaseSampler = BaseSamplerOutput = object\nclass BaseSamplerConfig: return_dict = False\n"
+        imported = (
+            "from dllm.core.samplers.base import BaseSampler, BaseSamplerConfig,"
+            " BaseSamplerOutput\n"
+        )
+        bases = (
+            "BaseSampler = BaseSamplerOutput = object\nclass BaseSamplerConfig: return_dict ="
+            " False\n"
+        )
         module = self._module(source, **{imported: bases})
         backbone, sampler = self._backbone, getattr(module, name)()
-        sampler.tokenizer = types.SimpleNamespace(mask_token_id=backbone.mask_id, eos_token_id=backbone.eos_id)
+        sampler.tokenizer = types.SimpleNamespace(
+            mask_token_id=backbone.mask_id, eos_token_id=backbone.eos_id
+        )
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             sampler.model, start, block = model, prompt.shape[1], length["block_length"]
-            told = {"max_new_tokens": length["gen_length"], "block_size": block, "return_dict": False, **theirs}
+            told = {
+                "max_new_tokens": length["gen_length"],
+                "block_size": block,
+                "return_dict": False,
+                **theirs,
+            }
             out = sampler.sample([prompt[0]], **told)
             ends = start + (out[0, start:] == backbone.eos_id).nonzero()[:, 0]
             if len(ends):
@@ -261,7 +344,9 @@ class Official:
     def _fast_dllm_v2(self) -> Any:
         function, mask_id = self._module("fast-dllm-v2").generate, self._backbone.mask_id
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             block, tokens = length["block_length"], length["gen_length"]
             told = {"mask_id": mask_id, "stop_token": NEVER, "block_size": block, **theirs}
             return function(model, prompt, max_new_tokens=tokens + block, **told)
@@ -272,24 +357,39 @@ class Official:
         uniform = "torch.rand((ratios.shape[0],), device=ratios.device, dtype=ratios.dtype)"
         drawn = "torch.multinomial(delta, num_samples=1)"
         changes = {uniform: "torch.full_like(ratios, 0.5)", drawn: "delta.argmax(-1, keepdim=True)"}
-        return self._in_blocks("s2d2", changes, lambda ids: {"input_ids": ids, "trim_stop_tokens": False})
+        return self._in_blocks(
+            "s2d2", changes, lambda ids: {"input_ids": ids, "trim_stop_tokens": False}
+        )
 
-    def _in_blocks(self, source: str, changes: dict[str, str], given: Callable[[torch.Tensor], dict[str, Any]]) -> Any:
+    def _in_blocks(
+        self, source: str, changes: dict[str, str], given: Callable[[torch.Tensor], dict[str, Any]]
+    ) -> Any:
         function = self._module(source, **changes).block_diffusion_generate
         eos_id, mask_id = self._backbone.eos_id, self._backbone.mask_id
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             model.eval = model.model.eval
-            told = {**length, "denoising_steps": length["block_length"], "stopping_criteria_idx": [eos_id], **theirs}
+            told = {
+                **length,
+                "denoising_steps": length["block_length"],
+                "stopping_criteria_idx": [eos_id],
+                **theirs,
+            }
             out = function(model, mask_id=mask_id, **given(prompt), **told)
-            return out.masked_fill(out == mask_id, eos_id)  # behind the block that holds EOS nothing is decoded
+            return out.masked_fill(
+                out == mask_id, eos_id
+            )  # behind the block that holds EOS nothing is decoded
 
         return run, OursInBlocks(self._backbone)
 
     def _eb_sampler(self) -> Any:
         module, mask_id = self._pc_module(), self._backbone.mask_id
 
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
             told = {"gen_length": length["gen_length"], "mask_id": mask_id, **theirs}
             return module.generate_with_eb_sampler(model, prompt, **told)
 
@@ -297,13 +397,16 @@ class Official:
 
 
 def compare(official: Official, backbone: Backbone, case: Case, count: int) -> dict[str, Any]:
-    """A case on the first problems of every suite: official tokens by hash, calls and seconds of both."""
+    """A case on the first problems of every suite: official tokens by hash, calls and seconds of
+    both."""
     tokens: dict[str, list[str]] = {suite: [] for suite in PAPER_SUITES}
     calls: dict[str, list[int]] = {suite: [] for suite in PAPER_SUITES}
     unlike = []
     seconds = {"official": 0.0, "ours": 0.0}
     forwards = 0
-    official.respond(case, PAPER_SUITES[0], prompts(backbone, PAPER_SUITES[0])[0])  # loads the code and warms up
+    official.respond(
+        case, PAPER_SUITES[0], prompts(backbone, PAPER_SUITES[0])[0]
+    )  # loads the code and warms up
     for suite in PAPER_SUITES:
         for item, prompt_P in enumerate(prompts(backbone, suite)[:count]):
             began = time.perf_counter()
@@ -332,7 +435,9 @@ def compare(official: Official, backbone: Backbone, case: Case, count: int) -> d
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--only", help="comma-separated sources (default: all)")
     parser.add_argument("--problems", type=int, default=PROBLEMS)
@@ -354,10 +459,14 @@ def main() -> None:
             "weights_sha256": nano_sha256(),
             "torch": torch.__version__,
             "cases": {
-                case.name: compare(official, backbone, case, asked.problems) for case in CASES if case.source == name
+                case.name: compare(official, backbone, case, asked.problems)
+                for case in CASES
+                if case.source == name
             },
         }
-        (asked.out / f"{name}.json").write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+        (asked.out / f"{name}.json").write_text(
+            json.dumps(golden, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Logits of every family equal those of the official implementation on the same weights (see README.md)."""
+"""Logits of every family equal those of the official implementation on the same weights (see
+README.md)."""
 
 import hashlib
 import json
@@ -29,11 +30,16 @@ def golden(name: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
         return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
 
-def one_by_one(experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, weight_NK: torch.Tensor) -> torch.Tensor:
-    """One expert after the other, gate and up in two products: how the official code of LLaDA-MoE sums."""
+def one_by_one(
+    experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, weight_NK: torch.Tensor
+) -> torch.Tensor:
+    """One expert after the other, gate and up in two products: how the official code of LLaDA-MoE
+    sums."""
     out_ND = torch.zeros_like(hidden_ND)
     for number in range(experts.num_experts):
-        slot_M, token_M = expert_NK.T.eq(number).nonzero(as_tuple=True)  # rows in its order: they round by place
+        slot_M, token_M = expert_NK.T.eq(number).nonzero(
+            as_tuple=True
+        )  # rows in its order: they round by place
         gate, up = experts.gate_up_proj[number].chunk(2)
         inner = F.silu(F.linear(hidden_ND[token_M], gate)) * F.linear(hidden_ND[token_M], up)
         made = F.linear(inner, experts.down_proj[number]) * weight_NK[token_M, slot_M, None]
@@ -44,7 +50,8 @@ def one_by_one(experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, w
 def summed_at_last(
     experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, weight_NK: torch.Tensor
 ) -> torch.Tensor:
-    """One expert after the other, and what they give weighed and summed together: the official code of LLaDA2."""
+    """One expert after the other, and what they give weighed and summed together: the official code
+    of LLaDA2."""
     made_NKD = hidden_ND.new_empty(*expert_NK.shape, hidden_ND.shape[1])
     for number in range(experts.num_experts):
         token_M, slot_M = expert_NK.eq(number).nonzero(as_tuple=True)
@@ -61,7 +68,9 @@ for each in EXPERTS.values():
 
 
 @pytest.fixture(scope="module", params=sorted(GOLDEN))
-def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def record(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """Name, description, tensors, and the folder of the checkpoint made again."""
     about, tensors = golden(request.param)
     folder = tmp_path_factory.mktemp(request.param)
@@ -85,10 +94,10 @@ def raw_logits(backbone: Backbone, ids_BL: torch.Tensor) -> torch.Tensor:
 def is_close(logits_BLV: torch.Tensor, tensors: dict[str, torch.Tensor], dtype: str) -> bool:
     """Whether logits are the official ones but for the order in which kernels sum.
 
-    In bf16 the measure is the official code's own rounding error, its distance from its fp32 logits (root mean square):
-    ours may be SHARE of that from it. Code that rounds elsewhere is as far from fp32 and independent of it, so sqrt(2)
-    away. The same code with other kernels (no vector instructions, AVX2, AVX512; experts one by one or grouped) is 0 to
-    0.43 away.
+    In bf16 the measure is the official code's own rounding error, its distance from its fp32 logits
+    (root mean square): ours may be SHARE of that from it. Code that rounds elsewhere is as far from
+    fp32 and independent of it, so sqrt(2) away. The same code with other kernels (no vector
+    instructions, AVX2, AVX512; experts one by one or grouped) is 0 to 0.43 away.
     """
     if dtype == "float32":
         return torch.allclose(logits_BLV, tensors["float32"], atol=2e-5, rtol=2e-5)
@@ -102,7 +111,8 @@ def rms(values: torch.Tensor) -> float:
 
 
 def test_every_family_has_a_record() -> None:
-    # DiffusionGemma's class is transformers' own, and so is its sampler; SDAR-MoE's is on the hub alone.
+    # DiffusionGemma's class is transformers' own, and so is its sampler; SDAR-MoE's is on the hub
+    # alone.
     assert len(GOLDEN) == len([each for each in FAMILIES.values() if not each.causal]) - 2
     assert sum(path.stat().st_size for path in GOLDEN.values()) < 200_000
 
@@ -120,12 +130,16 @@ def test_logits_are_those_of_the_official_code(record: Any, dtype: str) -> None:
         assert torch.equal(logits_BLV, tensors[dtype])
 
 
-# Summed one by one in bfloat16 a router's near tie may choose another expert, as it does on some processors.
+# Summed one by one in bfloat16 a router's near tie may choose another expert, as it does on some
+# processors.
 @pytest.mark.parametrize(
-    ("experts", "dtype"), [("grouped_mm", "float32"), ("grouped_mm", "bfloat16"), ("eager", "float32")]
+    ("experts", "dtype"),
+    [("grouped_mm", "float32"), ("grouped_mm", "bfloat16"), ("eager", "float32")],
 )
 @pytest.mark.parametrize("record", EXPERTS, indirect=True)
-def test_transformers_ways_to_run_experts_round_otherwise_and_no_more(record: Any, experts: str, dtype: str) -> None:
+def test_transformers_ways_to_run_experts_round_otherwise_and_no_more(
+    record: Any, experts: str, dtype: str
+) -> None:
     _, _, tensors, folder = record
     backbone = load_backbone(folder, dtype=dtype)
     assert backbone.model.get_experts_implementation()[""] == "grouped_mm"
@@ -143,7 +157,9 @@ def test_a_change_of_one_weight_shows(record: Any, tmp_path: Path, dtype: str) -
     """By 0.1, a third of the weights' standard deviation."""
     kind, about, tensors, _ = record
     weights = random_weights(json.loads(about["shapes"]), int(about["seed"]))
-    name = next(key for key in sorted(weights) if "q_proj.weight" in key or "query_key_value" in key)
+    name = next(
+        key for key in sorted(weights) if "q_proj.weight" in key or "query_key_value" in key
+    )
     weights[name][0, 0] += 0.1
     (tmp_path / "config.json").write_text(about["config"])
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})

@@ -1,4 +1,5 @@
-"""Every method beside one of them: problems, intervals, speeds, responses alike, what is not compared; claims."""
+"""Every method beside one of them: problems, intervals, speeds, responses alike, what is not
+compared; claims."""
 
 import json
 import math
@@ -24,7 +25,8 @@ from tables.render import render
 
 
 def some_items(suite: str) -> list[dict[str, Any]]:
-    """LLaDA right on 6 of 10; DCD on 4 of these and 3 others, at half the speed, with LLaDA's tokens on 2."""
+    """LLaDA right on 6 of 10; DCD on 4 of these and 3 others, at half the speed, with LLaDA's
+    tokens on 2."""
     rows = []
     for number in range(10):
         own = {"seconds": 1 + number / 10, "tokens_hash": f"{number}"}
@@ -44,7 +46,9 @@ def by_suite(frame: pd.DataFrame, method: str) -> pd.DataFrame:
 
 
 def test_problems_are_counted_by_suite_and_over_all_of_them(tmp_path: Path) -> None:
-    found = by_suite(against(save(tmp_path, [*some_items("gsm8k"), *some_items("math")]), "llada"), "dcd")
+    found = by_suite(
+        against(save(tmp_path, [*some_items("gsm8k"), *some_items("math")]), "llada"), "dcd"
+    )
     assert list(found.index) == ["gsm8k", "math", ALL]
     counts = found[["items", "judged", "lost", "gained", "same"]]
     assert counts.loc["math"].tolist() == [10, 10, 2, 3, 2]
@@ -59,19 +63,30 @@ def test_speed_is_the_references_seconds_over_the_methods(tmp_path: Path) -> Non
     run = save(tmp_path, [*some_items("gsm8k"), *some_items("math")])
     assert by_suite(against(run, "llada"), "dcd")["speed"].tolist() == pytest.approx([0.5] * 3)
     turned = by_suite(against(run, "dcd"), "llada")
-    assert turned["speed"].tolist() == pytest.approx([2.0] * 3) and turned.loc["math", "points"] == -10.0
-    low, high = speedup_interval([paired(run, "dcd")["llada", suite].seconds for suite in ("gsm8k", "math")])
+    assert (
+        turned["speed"].tolist() == pytest.approx([2.0] * 3)
+        and turned.loc["math", "points"] == -10.0
+    )
+    low, high = speedup_interval(
+        [paired(run, "dcd")["llada", suite].seconds for suite in ("gsm8k", "math")]
+    )
     assert turned.loc[ALL, ["speed_low", "speed_high"]].tolist() == [low, high]
 
 
 def test_a_missing_suite_leaves_points_and_no_mean_speed(tmp_path: Path) -> None:
     items = [*some_items("gsm8k"), *(row for row in some_items("math") if row["method"] == "llada")]
-    run = save(tmp_path, [*items, *(item("llada/2", suite, n) for suite in ("gsm8k", "math") for n in range(10))])
+    run = save(
+        tmp_path,
+        [*items, *(item("llada/2", suite, n) for suite in ("gsm8k", "math") for n in range(10))],
+    )
     found = by_suite(against(run, "llada"), "dcd")
     assert list(found.index) == ["gsm8k", ALL] and found.loc[ALL, "judged"] == 10
     assert found.loc[ALL, ["speed", "speed_low"]].isna().all()
     text = render(run, against="llada")["against.md"]
-    assert rows_of(text)["DCD"][4:] == ["+10.0 [a]", "-", "2 of 10"] and "[a] over 10 of 20 problems" in text
+    assert (
+        rows_of(text)["DCD"][4:] == ["+10.0 [a]", "-", "2 of 10"]
+        and "[a] over 10 of 20 problems" in text
+    )
 
 
 def test_problems_that_one_has_no_verdict_of_do_not_count(tmp_path: Path) -> None:
@@ -79,7 +94,9 @@ def test_problems_that_one_has_no_verdict_of_do_not_count(tmp_path: Path) -> Non
     found = by_suite(against(save(tmp_path, items, suites={"gsm8k": "GSM8K"}), "llada"), "dcd")
     assert found.loc["gsm8k", ["items", "judged", "lost", "gained"]].tolist() == [10, 6, 0, 3]
     none = [row | {"correct": None, "tokens_hash": None} for row in some_items("gsm8k")]
-    found = by_suite(against(save(tmp_path / "none", none, suites={"gsm8k": "GSM8K"}), "llada"), "dcd")
+    found = by_suite(
+        against(save(tmp_path / "none", none, suites={"gsm8k": "GSM8K"}), "llada"), "dcd"
+    )
     assert math.isnan(found.loc["gsm8k", "points"]) and found.loc["gsm8k", "same"] == 0
 
 
@@ -87,7 +104,9 @@ def test_numbers_have_the_marks_of_both_methods(tmp_path: Path) -> None:
     run = save(tmp_path, some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
     lengths = {"gen_length": 64, "block_length": 64, "options": {}}
     run.config.methods["llada"].suites["gsm8k"] = Setting(**lengths, tuned_on="generated")
-    run.config.methods["dcd"].suites["gsm8k"] = Setting(**lengths | {"gen_length": 16, "block_length": 16})
+    run.config.methods["dcd"].suites["gsm8k"] = Setting(
+        **lengths | {"gen_length": 16, "block_length": 16}
+    )
     text = render(run, against="llada")["against.md"]
     note = "responses of 16 tokens, LLaDA's of 64; LLaDA: tuned on these problems"
     assert rows_of(text)["DCD"][:2] == ["+10.0 [a]", "0.50x [a]"] and f"[a] {note}" in text
@@ -96,12 +115,20 @@ def test_numbers_have_the_marks_of_both_methods(tmp_path: Path) -> None:
 def test_notes_are_those_beside_the_method_that_is_asked_for(tmp_path: Path) -> None:
     run = save(tmp_path, some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
     lengths = {"gen_length": 64, "block_length": 64, "options": {"stop_at_eos": True}}
-    run.config.methods = {name: run.config.methods[method] for name, method in (("own", "llada"), ("dcd", "dcd"))}
+    run.config.methods = {
+        name: run.config.methods[method] for name, method in (("own", "llada"), ("dcd", "dcd"))
+    }
     run.config.methods["own"].suites["gsm8k"] = Setting(**lengths)
-    run.config.methods["dcd"].suites["gsm8k"] = Setting(**lengths | {"gen_length": 16, "options": {}})
-    own = with_fields(run, items=run.items.assign(method=run.items["method"].astype(str).replace("llada", "own")))
+    run.config.methods["dcd"].suites["gsm8k"] = Setting(
+        **lengths | {"gen_length": 16, "options": {}}
+    )
+    own = with_fields(
+        run, items=run.items.assign(method=run.items["method"].astype(str).replace("llada", "own"))
+    )
     text = render(own, against="own")["against.md"]
-    note = "responses of 16 tokens, the reference's of 64, blocks of 64, the reference's full sequence"
+    note = (
+        "responses of 16 tokens, the reference's of 64, blocks of 64, the reference's full sequence"
+    )
     assert f"[a] {note}, without stop\\_at\\_eos" in text and "[b]" not in text
     assert "With stop\\_at\\_eos decoding ends at EOS; without it: DCD." in text
 
@@ -120,7 +147,9 @@ def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> No
 
 def test_a_method_that_the_run_lacks_is_refused_with_those_it_has(tmp_path: Path) -> None:
     run = save(tmp_path, [item("llada", "gsm8k", 0)])
-    with pytest.raises(UserError, match="--against threshold: the run has no such method; valid: llada, llada/2"):
+    with pytest.raises(
+        UserError, match="--against threshold: the run has no such method; valid: llada, llada/2"
+    ):
         render(run, against="threshold")
     with pytest.raises(UserError, match="--against dcd: there are no items of it yet"):
         render(run, against="dcd")
@@ -175,7 +204,9 @@ measure = "speed"
 def write(folder: Path, text: str) -> Path:
     right = {"llada": lambda n: n % 2 == 0, "dcd": lambda n: n % 10 < 7}
     rows = [
-        item(method, "gsm8k", n, correct=right[method](n), seconds=2.0 if method == "llada" else 1.0)
+        item(
+            method, "gsm8k", n, correct=right[method](n), seconds=2.0 if method == "llada" else 1.0
+        )
         for method in right
         for n in range(200)
     ]
@@ -202,12 +233,23 @@ def test_a_goal_that_is_not_shown_fails(tmp_path: Path) -> None:
 def test_claims_say_what_their_records_are_of(tmp_path: Path) -> None:
     own = {"gen_length": 64, "block_length": 64, "options": {}, "tuned_on": "generated-dev:2"}
     methods = {"llada": {"label": "LLaDA"}, "dcd": {"label": "DCD", "suites": {"gsm8k": own}}}
-    config = {"methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}, "data": "generated-dev:2"}
-    save(tmp_path / "run", [item(method, "gsm8k", n) for method in methods for n in range(4)], config=config)
+    config = {
+        "methods": methods,
+        "suites": {"gsm8k": {"title": "GSM8K"}},
+        "data": "generated-dev:2",
+    }
+    save(
+        tmp_path / "run",
+        [item(method, "gsm8k", n) for method in methods for n in range(4)],
+        config=config,
+    )
     (tmp_path / "claims.toml").write_text(TWO)
     main([str(tmp_path / "claims.toml")])
     page = (tmp_path / "claims.md").read_text()
-    assert "\n\n**run**: 4 dev problems per suite, generated in the suites' formats, drawn with seed 2. " in page
+    assert (
+        "\n\n**run**: 4 dev problems per suite, generated in the suites' formats, drawn with"
+        " seed 2. " in page
+    )
     assert page.endswith("\n\n* DCD on GSM8K: tuned on these problems.\n")
 
 
@@ -225,12 +267,19 @@ def test_claims_of_seeds_that_agree_are_those_of_one(tmp_path: Path) -> None:
             "methods": {method: {"label": method, "method": method} for method in right},
             "suites": {"gsm8k": {"title": "GSM8K"}},
         }
-        save(tmp_path / name, rows, config=config, data={"files": {"gsm8k": {"items": 40 * len(seeds)}}})
+        save(
+            tmp_path / name,
+            rows,
+            config=config,
+            data={"files": {"gsm8k": {"items": 40 * len(seeds)}}},
+        )
     claim = TWO.split("[[claim]]")[1]
     path = tmp_path / "claims.toml"
     path.write_text("".join(f"[[claim]]{claim.replace('run', name)}" for name in ("one", "three")))
     main([str(path)])
-    one, three = pd.read_csv(path.with_suffix(".csv"))[["items", "value", "low", "high", "word"]].to_dict("records")
+    one, three = pd.read_csv(path.with_suffix(".csv"))[
+        ["items", "value", "low", "high", "word"]
+    ].to_dict("records")
     assert one["items"] == 40
     assert three == pytest.approx(one)
 
@@ -253,9 +302,15 @@ def test_claims_of_speed_are_corrected_for_their_number(tmp_path: Path) -> None:
     assert both[0] < alone[0] and both[1] > alone[1]
 
 
-def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(tmp_path: Path) -> None:
+def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(
+    tmp_path: Path,
+) -> None:
     suites = {"gsm8k": "GSM8K"}
-    for folder, fast, threads in (("run/speed", 0.5, 2), ("run/speed-one", 0.25, 1), ("run/speed-two", 0.4, 2)):
+    for folder, fast, threads in (
+        ("run/speed", 0.5, 2),
+        ("run/speed-one", 0.25, 1),
+        ("run/speed-two", 0.4, 2),
+    ):
         rows = [
             item(method, "gsm8k", n, seconds=seconds * (1 + n % 3), prompt_hash="p")
             for method, seconds in (("llada", 1.0), ("dcd", fast))
@@ -263,7 +318,9 @@ def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(
         ]
         machine = {"device": "cpu", "cpu": "Test CPU", "threads": threads, "dtype": "float32"}
         save(tmp_path / folder, rows, suites=suites, environment=machine)
-    rows = [item(method, "gsm8k", n, prompt_hash="p") for method in ("llada", "dcd") for n in range(20)]
+    rows = [
+        item(method, "gsm8k", n, prompt_hash="p") for method in ("llada", "dcd") for n in range(20)
+    ]
     save(tmp_path / "run", rows, suites=suites)
     (tmp_path / "claims.toml").write_text(TWO[TWO.rindex("[[claim]]") :])
     main([str(tmp_path / "claims.toml")])
@@ -277,12 +334,15 @@ GOALS = [claim for claim in read_claims(ROOT / CLAIMS_FILE) if claim.at_least is
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.record}: {goal.claim}")
 def test_a_goal_stood_in_the_file_before_its_record_was_made(goal: Claim, tmp_path: Path) -> None:
-    """Every run is of a clean commit; up to it, the last file of claims that has the record's has this goal."""
+    """Every run is of a clean commit; up to it, the last file of claims that has the record's has
+    this goal."""
     record = ROOT / "results" / "reference" / goal.record
     for folder in (record, *(path.parent for path in record.glob("speed*/run.json"))):
         environment = read_meta(folder).environment
@@ -293,7 +353,9 @@ def test_a_goal_stood_in_the_file_before_its_record_was_made(goal: Claim, tmp_pa
         files = (git("show", f"{commit}:{CLAIMS_FILE}").stdout for commit in commits)
         before = tmp_path / "claims.toml"
         before.write_text(next((text for text in files if f'record = "{goal.record}"' in text), ""))
-        assert replace(goal, claim="x") in [replace(claim, claim="x") for claim in read_claims(before)]
+        assert replace(goal, claim="x") in [
+            replace(claim, claim="x") for claim in read_claims(before)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -321,5 +383,7 @@ def test_a_claim_of_points_needs_verdicts(tmp_path: Path) -> None:
 
 def test_an_unknown_key_of_a_claim_is_refused_with_the_known(tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text(TWO.replace("at_least", "goal"))
-    with pytest.raises(UserError, match=r"unknown field `goal`.*keys of a .* are claim, record, .*at_least"):
+    with pytest.raises(
+        UserError, match=r"unknown field `goal`.*keys of a .* are claim, record, .*at_least"
+    ):
         read_claims(tmp_path / "claims.toml")

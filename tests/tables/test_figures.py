@@ -1,4 +1,5 @@
-"""Figures from synthetic records: what their lines hold, what is skipped, that same records give same bytes; colors."""
+"""Figures from synthetic records: what their lines hold, what is skipped, that same records give
+same bytes; colors."""
 
 from itertools import combinations
 from pathlib import Path
@@ -30,26 +31,46 @@ from tables.charts import (
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 
 
-def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4(window=4)", "fef-4"), **fields: Any) -> Run:
-    """LLaDA and FeF methods, 20 items on each of two suites; windows accept their drafts independently."""
+def sized_run(
+    folder: Path, methods: tuple[str, ...] = ("fef-4(window=4)", "fef-4"), **fields: Any
+) -> Run:
+    """LLaDA and FeF methods, 20 items on each of two suites; windows accept their drafts
+    independently."""
     draws = np.random.default_rng(0)
     items, windows = [], []
     for suite in ("gsm8k", "math"):
         for number in range(20):
-            items.append(item("llada", suite, number, correct=number < 15, seconds=1 + draws.random(), forwards=48))
+            items.append(
+                item(
+                    "llada",
+                    suite,
+                    number,
+                    correct=number < 15,
+                    seconds=1 + draws.random(),
+                    forwards=48,
+                )
+            )
             for method in methods:
                 size = SIZES[method]
                 accepted = [int(np.cumprod(draws.random(size) < 0.9).sum()) for _ in range(10)]
                 counts = {"proposed": 10 * size, "accepted": sum(accepted), "draft_forwards": 10}
                 counts["rejected"] = sum(count < size for count in accepted)
-                spent = {"seconds": 0.5 + draws.random() / 2, "forwards": 20, "correct": number < 12}
+                spent = {
+                    "seconds": 0.5 + draws.random() / 2,
+                    "forwards": 20,
+                    "correct": number < 12,
+                }
                 items.append(item(method, suite, number, **counts, **spent))
                 windows += [window(method, number, size, count, suite=suite) for count in accepted]
     named: dict[str, Any] = {"llada": {"label": "LLaDA", "method": "llada"}}
     for method in methods:
         options = {suite: {"options": {"window": SIZES[method]}} for suite in ("gsm8k", "math")}
         named[method] = {"label": method.upper(), "method": "fef", "suites": options}
-    config = {"data": "generated", "methods": named, "suites": {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}}
+    config = {
+        "data": "generated",
+        "methods": named,
+        "suites": {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}},
+    }
     return save(folder, fields.pop("items", items), windows, config=config, **fields)
 
 
@@ -68,7 +89,12 @@ def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path)
 def test_a_series_looks_in_all_figures_as_its_first_method_does(tmp_path: Path) -> None:
     run = sized_run(tmp_path, ("fef-4(window=4)", "fef-4", "fef-2"))
     series, methods = looks_of(run, {"Mine": "fef-4*"})
-    assert [*series] == ["Mine", "LLaDA", "FEF-2"] and [*methods] == ["fef-4", "fef-4(window=4)", "llada", "fef-2"]
+    assert [*series] == ["Mine", "LLaDA", "FEF-2"] and [*methods] == [
+        "fef-4",
+        "fef-4(window=4)",
+        "llada",
+        "fef-2",
+    ]
     assert (methods["fef-4(window=4)"], methods["llada"], methods["fef-2"]) == (*series.values(),)
     assert methods["fef-4"] not in series.values()
 
@@ -77,9 +103,13 @@ def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
     run = sized_run(tmp_path)
     short = run.items[(run.items["method"] != "fef-4") | (run.items["suite"] == "math")]
     frame, left_out = tradeoff(Run(run.folder, run.meta, short, run.windows))
-    assert "fef-4" not in set(frame["method"]) and left_out[0].startswith("without FEF-4: a suite is missing")
+    assert "fef-4" not in set(frame["method"]) and left_out[0].startswith(
+        "without FEF-4: a suite is missing"
+    )
     verdicts = run.items["correct"].astype(object).where(run.items["suite"] != "math", None)
-    frame, left_out = tradeoff(Run(run.folder, run.meta, run.items.assign(correct=verdicts), run.windows))
+    frame, left_out = tradeoff(
+        Run(run.folder, run.meta, run.items.assign(correct=verdicts), run.windows)
+    )
     assert len(frame) == 3 and left_out == ["without MATH: LLaDA is not scored there"]
     without = run.items[run.items["method"] != "llada"]
     with pytest.raises(Skipped, match="no scored items of LLaDA"):
@@ -100,7 +130,10 @@ def test_acceptance_lines_are_the_counts_and_alpha_to_the_position(tmp_path: Pat
         alpha = items["accepted"].sum() / (items["accepted"].sum() + items["rejected"].sum())
         expected = [alpha**position for position in range(1, 17)]
         assert any(heights == pytest.approx(expected) for heights in lines_of(below).values())
-    drawn = {(line.get_marker(), str(line.get_linestyle()), line.get_fillstyle()) for line in below.get_lines()}
+    drawn = {
+        (line.get_marker(), str(line.get_linestyle()), line.get_fillstyle())
+        for line in below.get_lines()
+    }
     assert len(drawn) == 4  # distinguishable without colour
 
 
@@ -113,14 +146,22 @@ def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_pa
     for position, method in enumerate(("fef-4(window=4)", "fef-4")):
         own = windows[windows["method"] == method]
         assert measured[position] == pytest.approx(own["committed"].mean())
-        counts = run.items[run.items["method"] == method].groupby("suite")[["accepted", "rejected"]].sum()
+        counts = (
+            run.items[run.items["method"] == method]
+            .groupby("suite")[["accepted", "rejected"]]
+            .sum()
+        )
         alphas = counts["accepted"] / counts.sum(axis=1)
-        assert theorem[position] == pytest.approx(np.mean([expected_committed(a, SIZES[method]) for a in alphas]))
+        assert theorem[position] == pytest.approx(
+            np.mean([expected_committed(a, SIZES[method]) for a in alphas])
+        )
     assert actual == pytest.approx(theorem)  # no window here is short
     assert lines_of(below)["forward passes"] == pytest.approx([48 / 20] * 2)
 
 
-def test_figures_that_need_seconds_are_not_drawn_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_that_need_seconds_are_not_drawn_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = sized_run(tmp_path)
     run.config.timed, run.config.methods["fef-4"].suites["math"].tuned_on = False, "generated"
     write_meta(tmp_path, {"config": run.config.to_json()})
@@ -141,7 +182,9 @@ def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Pat
     (tmp_path / "loss.csv").write_text("step,loss\n" + text)
     figure, _ = draw_curves({"one": tmp_path / "loss.csv"})
     raw, smooth = figure.axes[0].get_lines()
-    assert np.array_equal(raw.get_xdata(), range(1, 121)) and np.allclose(raw.get_ydata(), losses, rtol=1e-12)
+    assert np.array_equal(raw.get_xdata(), range(1, 121)) and np.allclose(
+        raw.get_ydata(), losses, rtol=1e-12
+    )
     heights = np.asarray(smooth.get_ydata())
     assert smooth.get_label() == "one" and heights[60] == pytest.approx(losses[59:62].mean())
 
@@ -164,13 +207,23 @@ def test_a_stage_begins_after_the_one_before(tmp_path: Path) -> None:
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [25, 50, 75]
 
 
-def test_the_command_writes_what_it_can_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_what_it_can_the_same_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = sized_run(tmp_path / "run")
     (tmp_path / "loss.csv").write_text("step,loss\n1,3.0\n2,2.5\n")
     command = [str(run.folder), "--curves", f"base={tmp_path / 'loss.csv'}", "--out"]
     for out in ("one", "two"):
         assert cli.main([*command, str(tmp_path / out)]) == 0
-    names = {"tradeoff", "acceptance", "window-size", "front", "front-gsm8k", "front-math", "curves"}
+    names = {
+        "tradeoff",
+        "acceptance",
+        "window-size",
+        "front",
+        "front-gsm8k",
+        "front-math",
+        "curves",
+    }
     written = list((tmp_path / "one").glob("[!.]*"))
     assert {path.name for path in written} == {f"{n}.{kind}" for n in names for kind in UNDATED}
     for path in written:
@@ -190,15 +243,28 @@ def test_the_command_writes_what_it_can_the_same_twice(tmp_path: Path, capsys: p
 # Linear RGB as a dichromat sees it: Machado, Oliveira and Fernandes (2009), severity 1.
 EYES = {
     "normal": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.01182, 0.04294, 0.968881],
+    ],
 }
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 WHITE = TO_XYZ @ np.ones(3)
 
 
 def linear(color: str) -> np.ndarray:
-    return np.array([part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)])
+    return np.array(
+        [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in to_rgb(color)
+        ]
+    )
 
 
 def lab(color: str, eye: str) -> np.ndarray:

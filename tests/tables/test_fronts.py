@@ -1,4 +1,5 @@
-"""Figures of decoders at several settings: what is a series, what is joined, what a front shows and leaves out."""
+"""Figures of decoders at several settings: what is a series, what is joined, what a front shows and
+leaves out."""
 
 import itertools
 from dataclasses import replace
@@ -27,16 +28,26 @@ from tables.fronts import draw_front, draw_parallelism, front_of
 
 
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
-    """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5.
+    """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the
+    first 9 - n % 5.
 
     methods: elements of --methods. of: method -> label and decoder, of what is no such element.
     """
     named: dict[str, Any] = dict(of)
     for key, preset in methods_named(methods).items():
         setting = preset.for_suite("gsm8k", {"gen_length": 48, "block_length": 48}, {})
-        options = {"gen_length": 48, "block_length": setting.block_length, "options": setting.options}
+        options = {
+            "gen_length": 48,
+            "block_length": setting.block_length,
+            "options": setting.options,
+        }
         suites = {"gsm8k": options, "math": options}
-        named[key] = {"label": preset.label, "method": preset.method, "role": preset.role, "suites": suites}
+        named[key] = {
+            "label": preset.label,
+            "method": preset.method,
+            "role": preset.role,
+            "suites": suites,
+        }
     items = [
         item(
             method,
@@ -74,14 +85,19 @@ def test_the_band_of_a_front_is_llada_as_tuned_for_accuracy(tmp_path: Path) -> N
 
     tuned = {"llada-tuned-accurate": {"label": "LLaDA, tuned (accurate)", "method": "llada"}}
     low = [100 * stats.binomtest(right, 10).proportion_ci(method="wilson").low for right in (9, 6)]
-    assert band(run_with(tmp_path / "tuned", f"ssd,dcd,llada,{THRESHOLDS}", **tuned)) == pytest.approx(low[0])
+    assert band(
+        run_with(tmp_path / "tuned", f"ssd,dcd,llada,{THRESHOLDS}", **tuned)
+    ) == pytest.approx(low[0])
     assert band(run_with(tmp_path, f"ssd,dcd,wino,llada,{THRESHOLDS}")) == pytest.approx(low[1])
 
 
 def test_a_method_that_only_the_timed_part_has_is_no_point_of_a_front(tmp_path: Path) -> None:
     def of(methods: Any, count: int) -> list[dict[str, Any]]:
         at = itertools.product(methods, ("gsm8k", "math"), range(count))
-        return [item(method, suite, n, prompt_hash=f"p{n}", correct=n > 1, seconds=1.0) for method, suite, n in at]
+        return [
+            item(method, suite, n, prompt_hash=f"p{n}", correct=n > 1, seconds=1.0)
+            for method, suite, n in at
+        ]
 
     config = msgspec.to_builtins(run_with(tmp_path / "speed", f"llada,{THRESHOLDS}").config)
     save(tmp_path / "speed", of(config["methods"], 5), config=config)
@@ -109,9 +125,19 @@ def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: 
 
 def test_what_differs_in_more_than_one_option_is_not_joined(tmp_path: Path) -> None:
     two_stream = "fef-two-stream,fef-two-stream-1(anchor=8)"
-    figure, _ = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual"))
-    joined = {drawn.get_label(): drawn.lines[0].get_linestyle() != "None" for drawn in figure.axes[0].containers}
-    assert joined == {"LLaDA": True, "Threshold": True, "FeF-DLLM two-stream": False, "dual cache": False}
+    figure, _ = draw_front(
+        run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual")
+    )
+    joined = {
+        drawn.get_label(): drawn.lines[0].get_linestyle() != "None"
+        for drawn in figure.axes[0].containers
+    }
+    assert joined == {
+        "LLaDA": True,
+        "Threshold": True,
+        "FeF-DLLM two-stream": False,
+        "dual cache": False,
+    }
 
 
 def own_series(figure: Figure) -> dict[str, list[float]]:
@@ -120,31 +146,44 @@ def own_series(figure: Figure) -> dict[str, list[float]]:
     return {str(each.get_label()): list(each.lines[0].get_xdata()) for each in axes.containers}
 
 
-def test_decoders_of_ones_own_are_series_or_are_named_by_a_pattern_that_something_fits(tmp_path: Path) -> None:
-    of = {f"margin(low={low})": {"label": f"Margin (low={low})", "method": "margin"} for low in (0.2, 0.8)}
+def test_decoders_of_ones_own_are_series_or_are_named_by_a_pattern_that_something_fits(
+    tmp_path: Path,
+) -> None:
+    of = {
+        f"margin(low={low})": {"label": f"Margin (low={low})", "method": "margin"}
+        for low in (0.2, 0.8)
+    }
     figure, _ = draw_front(run_with(tmp_path / "margin", "llada", **of), "math")
     assert own_series(figure)["Margin"] == pytest.approx([500, 1000])
     of = {name: {"label": name.upper(), "method": name} for name in ("one", "other", "two")}
     run = run_with(tmp_path, "llada", **of)
     figure, _ = draw_front(run, "math", {"Mine": "o*"})
     assert len(own_series(figure)["Mine"]) == 2 and len(own_series(figure)["TWO"]) == 1
-    with pytest.raises(UserError, match=r"--series Mine=three: no method fits; the run has one, other, two, llada"):
+    with pytest.raises(
+        UserError, match=r"--series Mine=three: no method fits; the run has one, other, two, llada"
+    ):
         draw_front(run, "math", {"Mine": "three"})
 
 
 def test_parallelism_takes_the_same_titles_as_the_front(tmp_path: Path) -> None:
-    figure, _ = draw_parallelism(run_with(tmp_path, f"llada,{THRESHOLDS}"), None, {"Mine": "threshold*"})
+    figure, _ = draw_parallelism(
+        run_with(tmp_path, f"llada,{THRESHOLDS}"), None, {"Mine": "threshold*"}
+    )
     assert [str(line.get_label()).partition(" (")[0] for line in figure.axes[0].lines] == ["Mine"]
 
 
 def test_the_front_is_what_nothing_beats() -> None:
     seconds = pd.Series({"slow": 4.0, "slower": 5.0, "fast": 1.0, "middling": 2.0, "same": 2.0})
-    accuracy = pd.Series({"slow": 90.0, "slower": 89.0, "fast": 50.0, "middling": 70.0, "same": 60.0})
+    accuracy = pd.Series(
+        {"slow": 90.0, "slower": 89.0, "fast": 50.0, "middling": 70.0, "same": 60.0}
+    )
     assert front_of(seconds, accuracy) == ["fast", "middling", "slow"]
 
 
 def test_methods_that_differ_in_one_option_alone_are_by_its_value(tmp_path: Path) -> None:
-    methods = "llada,fef-2,fef-4,fef-4(window=4),fef-two-stream,fef-two-stream-1,fef-two-stream(window=4)"
+    methods = (
+        "llada,fef-2,fef-4,fef-4(window=4),fef-two-stream,fef-two-stream-1,fef-two-stream(window=4)"
+    )
     run = run_with(tmp_path, methods)
     assert by_option(run, "window", 16) == {
         "FeF-DLLM (step=4)": {16: "fef-4", 4: "fef-4(window=4)"},
@@ -153,14 +192,18 @@ def test_methods_that_differ_in_one_option_alone_are_by_its_value(tmp_path: Path
 
 
 def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
-    run = run_with(tmp_path, "llada,fef-two-stream,fef-two-stream(anchor=32),fef-two-stream(anchor=8)")
+    run = run_with(
+        tmp_path, "llada,fef-two-stream,fef-two-stream(anchor=32),fef-two-stream(anchor=8)"
+    )
     assert list(by_option(run, "anchor", WHOLE)["FeF-DLLM two-stream (step=2)"]) == [WHOLE, 32, 8]
     figure, _ = draw_option(run, "anchor", WHOLE)
     above, below = figure.axes
     assert lines_of(above)["LLaDA"] == [90, 90]
     (drawn,) = below.containers
     line = drawn.lines[0]
-    assert list(line.get_xdata()) == [0, 1, 2] and list(line.get_ydata()) == pytest.approx([4, 3, 2])
+    assert list(line.get_xdata()) == [0, 1, 2] and list(line.get_ydata()) == pytest.approx(
+        [4, 3, 2]
+    )
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["8", "32", "whole"]
 
 
@@ -191,9 +234,14 @@ def test_a_value_that_was_not_set_is_the_recorded_one(tmp_path: Path) -> None:
 
 def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) -> None:
     def tuned(decoder: str, label: str, *names: str) -> dict[str, dict[str, str]]:
-        return {f"{decoder}-tuned-{name}": {"label": f"{label}, tuned ({name})", "method": decoder} for name in names}
+        return {
+            f"{decoder}-tuned-{name}": {"label": f"{label}, tuned ({name})", "method": decoder}
+            for name in names
+        }
 
-    own = tuned("entropy", "Entropy", "fast", "accurate", "fast/control") | tuned("fef", "FeF-DLLM", "fast", "accurate")
+    own = tuned("entropy", "Entropy", "fast", "accurate", "fast/control") | tuned(
+        "fef", "FeF-DLLM", "fast", "accurate"
+    )
     figure, _ = draw_front(run_with(tmp_path, "llada", **own))
     points = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
     lengths = {name: len(line.get_xdata()) for name, line in points.items()}

@@ -1,4 +1,5 @@
-"""Intervals and p-values under the rows of a table: what they say, where they are empty, what is there without."""
+"""Intervals and p-values under the rows of a table: what they say, where they are empty, what is
+there without."""
 
 import io
 from pathlib import Path
@@ -19,13 +20,16 @@ SUITE = {"gsm8k": "GSM8K"}
 
 
 def noisy_items(suite: str = "gsm8k", count: int = 20) -> list[dict[str, Any]]:
-    """LLaDA right on all but the last 2; DCD loses 8 of these and gains 1; LLaDA/2 has LLaDA's verdicts."""
+    """LLaDA right on all but the last 2; DCD loses 8 of these and gains 1; LLaDA/2 has LLaDA's
+    verdicts."""
     rows = []
     for number in range(count):
         right = number < count - 2
         rows.append(item("llada", suite, number, correct=right, seconds=2 + number / 10))
         rows.append(item("llada/2", suite, number, correct=right, seconds=1 + number % 3 / 10))
-        rows.append(item("dcd", suite, number, correct=8 <= number < count - 1, seconds=4 + number % 5 / 10))
+        rows.append(
+            item("dcd", suite, number, correct=8 <= number < count - 1, seconds=4 + number % 5 / 10)
+        )
     return rows
 
 
@@ -53,22 +57,33 @@ def test_every_row_has_its_intervals_and_all_but_llada_a_p_value_below(tmp_path:
     assert "*" not in "".join(cell for row in rows for cell in row[1:] if row[0] in below)
 
 
-def test_p_values_are_adjusted_over_all_cells_of_the_table_and_the_caption_counts_them(tmp_path: Path) -> None:
+def test_p_values_are_adjusted_over_all_cells_of_the_table_and_the_caption_counts_them(
+    tmp_path: Path,
+) -> None:
     items = [*noisy_items("gsm8k"), *noisy_items("math", 30)]
     files = render(save(tmp_path, items), intervals=True)
     assert "by Holm adjusted for 4 comparisons." in files["main.md"]
     frame = csv_of(files)
     tested = frame["p_value"].dropna()
     of = {"llada/2": 1.0, "dcd": stats.binomtest(1, 9).pvalue}
-    assert tested.to_dict() == pytest.approx({(name, suite): of[name] for name in of for suite in ("gsm8k", "math")})
-    assert frame.loc[tested.index, "p_holm"].to_list() == pytest.approx(holm(tested.to_list()).tolist())
-    assert frame.loc["llada", "p_value"].isna().all() and frame.loc["llada", "speedup_low"].isna().all()
+    assert tested.to_dict() == pytest.approx(
+        {(name, suite): of[name] for name in of for suite in ("gsm8k", "math")}
+    )
+    assert frame.loc[tested.index, "p_holm"].to_list() == pytest.approx(
+        holm(tested.to_list()).tolist()
+    )
+    assert (
+        frame.loc["llada", "p_value"].isna().all()
+        and frame.loc["llada", "speedup_low"].isna().all()
+    )
 
 
 def test_p_values_are_of_shared_items_that_both_have_a_verdict_of(tmp_path: Path) -> None:
     items = [item("llada", "gsm8k", number, correct=number < 6) for number in range(8)]
     verdicts = [True, False, False, None, True, True, True, True]
-    items += [item("dcd", "gsm8k", number + 1, correct=verdict) for number, verdict in enumerate(verdicts)]
+    items += [
+        item("dcd", "gsm8k", number + 1, correct=verdict) for number, verdict in enumerate(verdicts)
+    ]
     own = paired(save(tmp_path, items, suites=SUITE))["dcd", "gsm8k"]
     # Items 1 to 7 are shared and 4 has no verdict; 2 and 3 are lost, 6 and 7 gained.
     assert (own.judged, own.lost, own.gained, own.seconds.shape) == (6, 2, 2, (7, 2))
@@ -88,13 +103,17 @@ def test_a_tiny_p_value_is_said_to_be_below_what_is_printed(tmp_path: Path) -> N
     items = [item("llada", "gsm8k", n) for n in range(40)]
     items += [item("dcd", "gsm8k", n, correct=False) for n in range(40)]
     files = render(save(tmp_path, items, suites=SUITE), intervals=True)
-    assert cells_of(files["main.md"])[-1][1] == r"\<0.001" and "for 1 comparison." in files["main.md"]
+    assert (
+        cells_of(files["main.md"])[-1][1] == r"\<0.001" and "for 1 comparison." in files["main.md"]
+    )
     assert csv_of(files).loc[("dcd", "gsm8k"), "p_holm"] == pytest.approx(2 / 2**40)
 
 
 def test_csv_has_the_ends_in_percent_and_the_other_columns_as_without(tmp_path: Path) -> None:
     run = save(tmp_path, noisy_items(), suites=SUITE)
-    with_ends, without = (csv_of(render(run, intervals=wanted)).reset_index() for wanted in (True, False))
+    with_ends, without = (
+        csv_of(render(run, intervals=wanted)).reset_index() for wanted in (True, False)
+    )
     assert list(with_ends) == [*MEASURES, *UNCERTAINTY] and list(without) == MEASURES
     pd.testing.assert_frame_equal(with_ends[MEASURES], without)
     row = with_ends.iloc[-1]
@@ -107,11 +126,15 @@ def test_every_ablation_adjusts_for_its_own_rows(tmp_path: Path) -> None:
     files = render(save_presets(tmp_path, *methods), intervals=True)
     for name, compared in (("draft", 2), ("window-size", 6)):
         assert f"adjusted for {2 * compared} comparisons." in files[f"{name}.md"]
-        assert len([row for row in cells_of(files[f"{name}.md"]) if row[0].startswith("p vs")]) == compared
+        assert (
+            len([row for row in cells_of(files[f"{name}.md"]) if row[0].startswith("p vs")])
+            == compared
+        )
 
 
 def test_the_mean_of_unequal_suites_has_the_interval_of_its_variance(tmp_path: Path) -> None:
-    """Ten problems and ninety weigh alike: the mean is as sure as one of 4 / (1 / 10 + 1 / 90) = 36 problems."""
+    """Ten problems and ninety weigh alike: the mean is as sure as one of 4 / (1 / 10 + 1 / 90) = 36
+    problems."""
     rows = [
         item(method, suite, n, correct=n < count / 2, seconds=seconds + n % 3)
         for suite, count in (("gsm8k", 10), ("math", 90))
@@ -120,7 +143,9 @@ def test_the_mean_of_unequal_suites_has_the_interval_of_its_variance(tmp_path: P
     ]
     run = save(tmp_path, rows)
     pairs = paired(run)
-    (row,) = means(measure(run), ["gsm8k", "math"], pairs).query("method == 'dcd'").to_dict("records")
+    (row,) = (
+        means(measure(run), ["gsm8k", "math"], pairs).query("method == 'dcd'").to_dict("records")
+    )
     low, high = wilson(0.5, 36)
     assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx((100 * low, 100 * high))
     slow, fast = speedup_interval([pairs["dcd", suite].seconds for suite in ("gsm8k", "math")])

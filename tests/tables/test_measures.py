@@ -1,4 +1,5 @@
-"""The field's measures: each definition beside its source's own count, areas under curves, notes on lengths."""
+"""The field's measures: each definition beside its source's own count, areas under curves, notes on
+lengths."""
 
 import io
 from pathlib import Path
@@ -9,7 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from run_records import full_items, item, rows_of, save
-from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationMixin
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
+    DiffusionGemmaGenerationMixin,
+)
 
 import harness
 from harness.measures.intervals import SUMMARY, paired, summarise, with_intervals
@@ -24,50 +27,82 @@ SECONDS, CALLS = (1.0, 4.0), (8, 12)
 
 
 def counted(method: str, number: int, content: int, **fields: Any) -> dict[str, Any]:
-    """An item of 48 tokens after a prompt of 10: content, an end of turn and one more behind it, the rest EOS."""
-    counts = {"prompt_tokens": PROMPT, "content_tokens": content, "eos_tokens": 46 - content, "post_stop_tokens": 2}
+    """An item of 48 tokens after a prompt of 10: content, an end of turn and one more behind it,
+    the rest EOS."""
+    counts = {
+        "prompt_tokens": PROMPT,
+        "content_tokens": content,
+        "eos_tokens": 46 - content,
+        "post_stop_tokens": 2,
+    }
     return item(method, "gsm8k", number, **(counts | fields))
 
 
 def sized(folder: Path, items: list[dict[str, Any]]) -> Run:
     """A saved run whose configuration says 48 tokens a response."""
-    methods = {name: {"label": name.upper(), "suites": {"gsm8k": {"gen_length": 48}}} for name in ("llada", "dcd")}
+    methods = {
+        name: {"label": name.upper(), "suites": {"gsm8k": {"gen_length": 48}}}
+        for name in ("llada", "dcd")
+    }
     config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
     return save(folder, items, config=config)
 
 
 def test_every_definition_gives_what_its_source_counts(tmp_path: Path) -> None:
     items = [
-        counted("llada", number, row.index(TURN), seconds=seconds, first_block_seconds=seconds / 2, forwards=calls)
+        counted(
+            "llada",
+            number,
+            row.index(TURN),
+            seconds=seconds,
+            first_block_seconds=seconds / 2,
+            forwards=calls,
+        )
         | {"token_forwards": 100}
         for number, (row, seconds, calls) in enumerate(zip(RESPONSES, SECONDS, CALLS, strict=True))
     ]
     row = token_ledger(sized(tmp_path, items)).to_dict("records")[0]
     assert list(row) == LEDGER and (row["items"], row["seconds_per_item"]) == (2, 2.5)
-    assert [row[f"{name}_tokens"] for name in ("prompt", "content", "eos", "post_stop")] == [10, 25, 21, 2]
+    assert [row[f"{name}_tokens"] for name in ("prompt", "content", "eos", "post_stop")] == [
+        10,
+        25,
+        21,
+        2,
+    ]
 
     out, before = torch.tensor(RESPONSES), torch.full((2, PROMPT), 9)
     whole = torch.cat([before, out], dim=1)
-    text = [row.index(TURN) for row in RESPONSES]  # tokens of the decoded text, which ends where the model's turn does
+    text = [
+        row.index(TURN) for row in RESPONSES
+    ]  # tokens of the decoded text, which ends where the model's turn does
     no_eos = (whole != EOS).sum(1)
     assert row["tpf_content"] == sum(text) / sum(CALLS)  # d3LLM: re-encoded text / NFE
-    assert row["tpf_content_mean"] == np.mean(np.divide(text, CALLS))  # Diffulex: mean over requests
+    assert row["tpf_content_mean"] == np.mean(
+        np.divide(text, CALLS)
+    )  # Diffulex: mean over requests
     passes = torch.tensor(CALLS)
-    mine = DiffusionGemmaGenerationMixin._compute_tokens_per_forward(whole, passes, PROMPT, EOS)  # of each row
+    mine = DiffusionGemmaGenerationMixin._compute_tokens_per_forward(
+        whole, passes, PROMPT, EOS
+    )  # of each row
     assert row["tpf_written"] == pytest.approx(float((mine * passes).sum() / passes.sum()))
     never = 156892  # dInfer's EOS, which LLaDA-8B has no token for, so that padding counts
     assert row["tpf_generated"] == int((whole != never).sum() - 2 * PROMPT) / sum(CALLS)
     assert row["tps_content"] == sum(text) / sum(SECONDS)  # Fast-dLLM v1, d3LLM
     assert row["tps_content_mean"] == np.mean(np.divide(text, SECONDS))  # Diffulex
-    assert row["tps_written"] == int(no_eos.sum() - 2 * PROMPT) / sum(SECONDS)  # dInfer, were the EOS LLaDA's
+    assert row["tps_written"] == int(no_eos.sum() - 2 * PROMPT) / sum(
+        SECONDS
+    )  # dInfer, were the EOS LLaDA's
     assert row["tps_generated"] == int((whole != never).sum() - 2 * PROMPT) / sum(SECONDS)
-    assert row["tps_seen"] == int(no_eos.sum()) / sum(SECONDS)  # Fast-dLLM v1 counts what is no EOS, prompt and all
+    assert row["tps_seen"] == int(no_eos.sum()) / sum(
+        SECONDS
+    )  # Fast-dLLM v1 counts what is no EOS, prompt and all
     assert row["positions_per_token"] == 200 / 50
     assert (row["seconds_median"], row["seconds_90"]) == (2.5, pytest.approx(3.7))
     assert row["first_block_seconds"] == 1.25 and np.isnan(row["content_seconds"])
 
 
-# d3LLM's AUP_leaderboard/data_llada.yaml, MATH: tokens per forward and accuracy; published with Qwen 2.5 in the list.
+# d3LLM's AUP_leaderboard/data_llada.yaml, MATH: tokens per forward and accuracy; published with
+# Qwen 2.5 in the list.
 QWEN, BEST_OF_REST = 41.15, 32.76
 
 
@@ -80,7 +115,9 @@ QWEN, BEST_OF_REST = 41.15, 32.76
         ([5.74, 1.0], [30.36, 32.76], BEST_OF_REST, 168.2),
     ],
 )
-def test_aup_is_what_d3llm_publishes(tpf: list[float], accuracy: list[float], best: float, published: float) -> None:
+def test_aup_is_what_d3llm_publishes(
+    tpf: list[float], accuracy: list[float], best: float, published: float
+) -> None:
     assert round(aup(np.array(tpf), np.array(accuracy), best), 1) == published
 
 
@@ -91,7 +128,9 @@ def test_a_last_setting_that_is_cut_has_no_published_aup_and_hardly_changes_the_
     with np.errstate(all="raise"):
         assert np.isnan(aup(tpf, 0 * kept, 0.0))
     assert abs(area(tpf, kept, reference) - area(tpf, cut, reference)) < 0.1
-    assert area(tpf, np.array([60.0, 60.0]), reference) == 240.0  # all tokens a forward at the reference's accuracy
+    assert (
+        area(tpf, np.array([60.0, 60.0]), reference) == 240.0
+    )  # all tokens a forward at the reference's accuracy
     assert area(tpf, cut, reference) == 60.0 + 1.5 * 60.0  # the second is worth nothing
 
 
@@ -104,20 +143,29 @@ def test_an_area_changes_with_no_rival_and_its_interval_holds_it(tmp_path: Path)
             for name in names
             for number in range(40)
         ]
-        return save(tmp_path / str(len(names)), items, config={"methods": methods, "suites": {"gsm8k": {}}})
+        return save(
+            tmp_path / str(len(names)), items, config={"methods": methods, "suites": {"gsm8k": {}}}
+        )
 
     both = ("llada", "threshold", "threshold(tau=0.5)")
     own, beside = curves(run(*both)), curves(run(*both, "better"))
     assert own["series"].to_list() == ["threshold"] and own["points"].to_list() == [2]
-    assert own["tpf"][0] == pytest.approx([20 / 108, 20 / 216]) and own["accuracy"][0] == [80.0, 70.0]
-    assert own["area"][0] == beside["area"][0] == pytest.approx(80 * (20 / 108 - 20 / 216) / 2)  # 70 is worth nothing
+    assert own["tpf"][0] == pytest.approx([20 / 108, 20 / 216]) and own["accuracy"][0] == [
+        80.0,
+        70.0,
+    ]
+    assert (
+        own["area"][0] == beside["area"][0] == pytest.approx(80 * (20 / 108 - 20 / 216) / 2)
+    )  # 70 is worth nothing
     assert own["area_low"][0] <= own["area"][0] <= own["area_high"][0] > own["area_low"][0]
     assert np.isfinite([*own["aup"], *beside["aup"]]).all() and own["aup"][0] > beside["aup"][0]
 
 
 def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path: Path) -> None:
     items = [counted("llada", n, 20 + n) for n in range(3)]
-    older = [{key: value for key, value in row.items() if key != "post_stop_tokens"} for row in items]
+    older = [
+        {key: value for key, value in row.items() if key != "post_stop_tokens"} for row in items
+    ]
     mixed = [items[0], *older[1:]]
     expected = token_ledger(sized(tmp_path / "new", items))
     for name, rows in (("older", older), ("mixed", mixed)):
@@ -126,14 +174,27 @@ def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path:
 
 def test_a_record_without_counts_has_seconds_and_calls_alone(tmp_path: Path) -> None:
     files = render(save(tmp_path, full_items()), measures=True)
-    assert rows_of(files["tokens.md"])["LLaDA"] == ["MATH", *["2.000"] * 4, *["-"] * 6, "48.0", "-", "-"]
+    assert rows_of(files["tokens.md"])["LLaDA"] == [
+        "MATH",
+        *["2.000"] * 4,
+        *["-"] * 6,
+        "48.0",
+        "-",
+        "-",
+    ]
     assert set(rows_of(files["measures.md"])["LLaDA"][1:]) == {"-"}
     assert list(pd.read_csv(io.StringIO(files["measures.csv"])).columns) == LEDGER
 
 
-@pytest.mark.parametrize(("content", "says"), [(17, "85%"), (18, ""), (20, ""), (22, ""), (23, "115%")])
-def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, content: int, says: str) -> None:
-    items = [counted("llada", n, 20) for n in range(2)] + [counted("dcd", n, content, seconds=1.0) for n in range(2)]
+@pytest.mark.parametrize(
+    ("content", "says"), [(17, "85%"), (18, ""), (20, ""), (22, ""), (23, "115%")]
+)
+def test_responses_of_another_length_are_noted_on_speed_alone(
+    tmp_path: Path, content: int, says: str
+) -> None:
+    items = [counted("llada", n, 20) for n in range(2)] + [
+        counted("dcd", n, content, seconds=1.0) for n in range(2)
+    ]
     files = render(sized(tmp_path, items))
     mark = " [a]" if says else ""
     assert rows_of(files["main.md"])["DCD"] == ["100.00", f"<ins>2.00x</ins>{mark}", "1.00x"]
@@ -142,15 +203,28 @@ def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, co
 
 # The summary of a run in Python: the numbers of its tables
 def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
-    items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items())]
+    items = [
+        row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items())
+    ]
     run = save(tmp_path, [*items, item("dcd", "gsm8k", 0, correct=None)])
     ours, tables = summarise(run), with_intervals(measure(run), paired(run))
     assert list(ours.columns)[: len(SUMMARY)] == SUMMARY
     both = ours.merge(tables, on=["method", "suite"], suffixes=("", "_table"))
     assert len(both) == len(ours) == len(tables)
-    names = ["items", "scored", "accuracy", "accuracy_low", "accuracy_high", "speedup", "speedup_low", "speedup_high"]
+    names = [
+        "items",
+        "scored",
+        "accuracy",
+        "accuracy_low",
+        "accuracy_high",
+        "speedup",
+        "speedup_low",
+        "speedup_high",
+    ]
     for name in names:
-        pd.testing.assert_series_equal(both[name], both[f"{name}_table"], check_names=False, check_dtype=False)
+        pd.testing.assert_series_equal(
+            both[name], both[f"{name}_table"], check_names=False, check_dtype=False
+        )
     assert set(ours["checkpoint"]) == {"-"} and ours["forward_speedup"].notna().any()
     pd.testing.assert_series_equal(both["seconds"], both["seconds_per_item"], check_names=False)
     of_fef = ours.set_index(["method", "suite"]).loc[("fef-2", "gsm8k")]
@@ -159,16 +233,28 @@ def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
 
 def test_options_are_columns_and_means_are_of_methods_that_have_all_suites(tmp_path: Path) -> None:
     methods = {
-        "llada": {"suites": {"gsm8k": {"gen_length": 48, "options": {"steps": 48}}, "math": {"gen_length": 40}}},
-        "mine(tau=0.5)": {"suites": {"gsm8k": {"gen_length": 48, "block_length": 16, "options": {"tau": 0.5}}}},
+        "llada": {
+            "suites": {
+                "gsm8k": {"gen_length": 48, "options": {"steps": 48}},
+                "math": {"gen_length": 40},
+            }
+        },
+        "mine(tau=0.5)": {
+            "suites": {"gsm8k": {"gen_length": 48, "block_length": 16, "options": {"tau": 0.5}}}
+        },
     }
     suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
     items = [item("llada", suite, 0, seconds=2.0 + (suite == "math")) for suite in suites]
     items.append(item("mine(tau=0.5)", "gsm8k", 0))
     save(tmp_path, items, config={"data": "generated", "methods": methods, "suites": suites})
     run = harness.open_run(str(tmp_path))
-    assert repr(run) == f"Evaluation in {tmp_path}: gsm8k (1 items), math (1 items)\nmethods: llada, mine(tau=0.5)"
+    assert (
+        repr(run) == f"Evaluation in {tmp_path}: gsm8k (1 items), math (1 items)\nmethods: llada,"
+        " mine(tau=0.5)"
+    )
     summary = run.summary.set_index(["method", "suite"])
-    assert summary.loc[("mine(tau=0.5)", "gsm8k"), ["tau", "gen_length", "block_length"]].tolist() == [0.5, 48, 16]
+    assert summary.loc[
+        ("mine(tau=0.5)", "gsm8k"), ["tau", "gen_length", "block_length"]
+    ].tolist() == [0.5, 48, 16]
     assert summary["steps"].isna().tolist() == [False, True, True] and list(run.traces()) == []
     assert run.means["method"].tolist() == ["llada"] and run.means["seconds"].tolist() == [2.5]

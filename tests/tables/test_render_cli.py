@@ -1,4 +1,5 @@
-"""Rendering as a command: what it writes, what it refuses, that LaTeX takes it; which tables a run has."""
+"""Rendering as a command: what it writes, what it refuses, that LaTeX takes it; which tables a run
+has."""
 
 import io
 import os
@@ -26,15 +27,34 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     save(tmp_path / "run", full_items())
     assert cli.main([str(tmp_path / "run")]) == 0
     written = {path.name for path in (tmp_path / "run" / "tables").iterdir()}
-    assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.tex", "windows.csv"}
+    assert written == {
+        "main.md",
+        "main.tex",
+        "main.csv",
+        "windows.md",
+        "windows.tex",
+        "windows.csv",
+    }
     said = capsys.readouterr().out
-    assert "Acc." in said and "Mean" in said and "GSM8K" not in said and "**" not in said and "ins>" not in said
+    assert (
+        "Acc." in said
+        and "Mean" in said
+        and "GSM8K" not in said
+        and "**" not in said
+        and "ins>" not in said
+    )
     assert f"in full: {tmp_path / 'run' / 'tables' / 'main.md'}" in said
     lines = said.replace(str(tmp_path), "").splitlines()
-    assert max(map(len, lines[:-1])) <= 80 and any("100.00" in line and "4.00x" in line for line in lines)
+    assert max(map(len, lines[:-1])) <= 80 and any(
+        "100.00" in line and "4.00x" in line for line in lines
+    )
     more = ["--paper", "--measures", "--against", "llada", "--intervals"]
     assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), *more]) == 0
-    kinds = {f"{name}.{kind}" for name in ("paper", "measures", "tokens", "against") for kind in ("md", "tex", "csv")}
+    kinds = {
+        f"{name}.{kind}"
+        for name in ("paper", "measures", "tokens", "against")
+        for kind in ("md", "tex", "csv")
+    }
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds
     assert "95% interval" in capsys.readouterr().out
 
@@ -50,7 +70,9 @@ def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
     settings = dict(zip(("llada", "fef-2"), blocks, strict=True))
     methods = {name: {"label": name, "suites": {"gsm8k": its}} for name, its in settings.items()}
     items = [
-        item(name, "gsm8k", number, content_tokens=0 if name == "llada" else 9) for name in methods for number in (0, 1)
+        item(name, "gsm8k", number, content_tokens=0 if name == "llada" else 9)
+        for name in methods
+        for number in (0, 1)
     ]
     config = {"methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
     drifts = [{"start": {"busy_percent": 90.0}, "end": {}}]
@@ -62,7 +84,11 @@ def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
 
 @pytest.mark.parametrize(("columns", "suites"), [(80, False), (200, True)])
 def test_suites_are_shown_where_the_terminal_is_wide_enough(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, suites: bool
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+    suites: bool,
 ) -> None:
     save(tmp_path, full_items(PAPER_SUITES), suites=PAPER_SUITES)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -85,7 +111,9 @@ def test_scoring_renders_again_what_was_rendered(tmp_path: Path) -> None:
     ]
 
 
-def test_damage_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_one_line_and_exit_code_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(tmp_path, [item("llada", "gsm8k", 0, seconds=None)])
     assert "llada gsm8k 0 has no valid seconds" in refused(cli.main, [str(tmp_path)], capsys)
     assert not (tmp_path / "tables").exists()
@@ -98,17 +126,30 @@ def test_a_method_without_forwards_has_no_speedup_in_forwards(tmp_path: Path) ->
     assert row.endswith(" - |") and "1.00x" in row
 
 
-def test_a_run_without_the_papers_methods_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}, "data": {"gsm8k": "sha256"}}
+def test_a_run_without_the_papers_methods_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {
+        "methods": {"llada": {"label": "Mine"}},
+        "suites": {"gsm8k": {}},
+        "data": {"gsm8k": "sha256"},
+    }
     run = save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config)
     assert "1 problem per suite. Measured on" in render(run)["main.md"]
     assert cli.main([str(run.folder), "--paper"]) == 0
-    assert "no paper.md: the paper's tables have none of this run's methods" in capsys.readouterr().out
+    assert (
+        "no paper.md: the paper's tables have none of this run's methods" in capsys.readouterr().out
+    )
     assert {path.name for path in (run.folder / "tables").iterdir()} == set(render(run))
 
 
-def test_several_runs_are_rendered_each_into_its_own_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = {methods: save_presets(tmp_path / methods[0], *methods) for methods in (("llada", "ssd"), ("dcd", "ddosp"))}
+def test_several_runs_are_rendered_each_into_its_own_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = {
+        methods: save_presets(tmp_path / methods[0], *methods)
+        for methods in (("llada", "ssd"), ("dcd", "ddosp"))
+    }
     assert cli.main([str(run.folder) for run in runs.values()]) == 0
     for methods, run in runs.items():
         csv = (run.folder / "tables" / "main.csv").read_text().splitlines()
@@ -121,23 +162,44 @@ def test_make_tables_renders_every_committed_run_in_one_go() -> None:
     if shutil.which("make") is None:
         pytest.skip("no make")
     command = ["make", "--dry-run", "--silent", "--assume-old", ".venv/.installed", "tables"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    runs = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("results/reference/*/run.json")}
-    assert len(runs) > 1 and runs | {"tables/render.py", "--paper", "--pdf", "tables/claims.py"} <= set(said)
+    said = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    runs = {
+        path.parent.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("results/reference/*/run.json")
+    }
+    assert len(runs) > 1 and runs | {
+        "tables/render.py",
+        "--paper",
+        "--pdf",
+        "tables/claims.py",
+    } <= set(said)
 
 
 @pytest.mark.skipif(not has_latex(), reason="no pdflatex with booktabs and multirow")
 def test_latex_of_every_table_compiles(tmp_path: Path) -> None:
     suites = PAPER_SUITES | {"gsm8k": r"G_S{M} 8% & <K> \ ^~#$ |"}
     items = [*full_items(PAPER_SUITES), item("dcd", "gsm8k", 0, correct=None)]
-    run = save(tmp_path / "run", items, suites=suites, scoring={"not_scored": {"gsm8k": "no_sandbox & 100%"}})
+    run = save(
+        tmp_path / "run",
+        items,
+        suites=suites,
+        scoring={"not_scored": {"gsm8k": "no_sandbox & 100%"}},
+    )
     files = render(run, paper=True, intervals=True, measures=True, against="llada")
-    assert write_pdf([text for name, text in files.items() if name.endswith(".tex")], tmp_path).exists()
+    assert write_pdf(
+        [text for name, text in files.items() if name.endswith(".tex")], tmp_path
+    ).exists()
 
 
-def test_a_missing_latex_package_is_named_as_debian_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_latex_package_is_named_as_debian_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "pdflatex"
-    program.write_text("#!/bin/sh\necho \"! LaTeX Error: File 'multirow.sty' not found.\"\nexit 1\n")
+    program.write_text(
+        "#!/bin/sh\necho \"! LaTeX Error: File 'multirow.sty' not found.\"\nexit 1\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UserError, match="; apt-get install texlive-latex-extra"):
@@ -167,7 +229,9 @@ def in_csv(text: str) -> list[str]:
 def test_there_is_no_main_table_if_the_ablations_show_all_of_it(tmp_path: Path) -> None:
     ablations = dict.fromkeys(method for name in ABLATIONS for method in GROUPS[name])
     files = run_of(tmp_path / "all", *ablations)
-    assert not {"main.tex", "main.md"} & set(files) and {f"{name}.tex" for name in ABLATIONS} <= set(files)
+    assert not {"main.tex", "main.md"} & set(files) and {
+        f"{name}.tex" for name in ABLATIONS
+    } <= set(files)
     without_training = run_of(tmp_path / "draft", *GROUPS["draft"])
     assert "LLaDA" in rows_of(without_training["main.md"])
 
@@ -184,7 +248,9 @@ def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) ->
         options = {"steps": PRESETS[name].options.get("steps", 48)}
         method["suites"] = {suite: {"options": options} for suite in config["suites"]}
     items = run.items.dropna(axis=1).to_dict("records")
-    hashes = [{"tokens_hash": str((row["method"], row["suite"]) == ("fef-4", "math"))} for row in items]
+    hashes = [
+        {"tokens_hash": str((row["method"], row["suite"]) == ("fef-4", "math"))} for row in items
+    ]
     rows = [row | own for row, own in zip(items, hashes, strict=True)]
     caption = render(save(tmp_path / "hashed", rows, config=config))["speculation.md"]
     assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption

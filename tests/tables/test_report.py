@@ -1,4 +1,5 @@
-"""The report's files: what they hold, and what they never do. What a browser makes of them: test_report_browser.py."""
+"""The report's files: what they hold, and what they never do. What a browser makes of them:
+test_report_browser.py."""
 
 import base64
 import json
@@ -37,11 +38,16 @@ def made(tmp_path: Path) -> Path:
     return tmp_path / "run" / "report"
 
 
-def test_traces_that_are_not_there_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_traces_that_are_not_there_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     traced_run(tmp_path / "run", 3)
     (tmp_path / "run" / "traces.bin").unlink()
     assert report.main([str(tmp_path / "run")]) == 0
-    assert "12 responses of traced runs have no trace: traces.bin is not there, or was cut" in capsys.readouterr().out
+    assert (
+        "12 responses of traced runs have no trace: traces.bin is not there, or was cut"
+        in capsys.readouterr().out
+    )
 
 
 def test_texts_have_prompt_reference_response_reason_and_windows(made: Path) -> None:
@@ -56,11 +62,19 @@ def test_a_trace_in_the_data_is_the_recorded_one(made: Path) -> None:
     recorded = {trace.key: trace for _, trace in each_frame(made.parent)}
     texts = {token: text for trace in recorded.values() for token, text in trace.pieces.items()}
     trace, record = traces["2"]["1"], recorded["fef-2", "math", 2]
-    assert [pieces[token] for token in trace["token"]] == [texts[token] for token in record.column("token").tolist()]
+    assert [pieces[token] for token in trace["token"]] == [
+        texts[token] for token in record.column("token").tolist()
+    ]
     assert trace["forward"] == record.column("forward").tolist()
     assert pieces[trace["mask"]] == "<mask>" and [pieces[end] for end in trace["ends"]] == ["<end>"]
-    last = dict(zip(trace["position"], zip(trace["token"], trace["kind"], strict=True), strict=True))
-    final = [pieces[last[position][0]] for position in range(trace["length"]) if last[position][1] not in "78"]
+    last = dict(
+        zip(trace["position"], zip(trace["token"], trace["kind"], strict=True), strict=True)
+    )
+    final = [
+        pieces[last[position][0]]
+        for position in range(trace["length"])
+        if last[position][1] not in "78"
+    ]
     assert set(final) <= {texts[token] for token in replay(record).tolist()}
 
 
@@ -76,7 +90,10 @@ def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     table = overview(open_book([run]))
     assert table.groups == ("Mean", "GSM8K", "MATH") and table.metrics == ("Acc.", "Speed", "Fwd.")
     assert [cell.value for cell in table.rows[1].cells[3:6]] == [
-        *(measured.loc[("fef-2", "gsm8k"), name] for name in ("accuracy", "speedup", "forward_speedup"))
+        *(
+            measured.loc[("fef-2", "gsm8k"), name]
+            for name in ("accuracy", "speedup", "forward_speedup")
+        )
     ]
     assert table.rows[0].cells[3].interval == "30.1-95.4"
 
@@ -84,16 +101,22 @@ def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
 def test_two_methods_have_the_interval_of_the_table_wherever_they_are_compared(made: Path) -> None:
     table, ends = overview(open_book([read_run(made.parent)])), data(made, "speeds")
     for group, suite in enumerate(("", "0", "1")):
-        assert table.rows[1].cells[3 * group + 1].interval == "{:.2f}-{:.2f}".format(*ends[suite][0][1])
+        assert table.rows[1].cells[3 * group + 1].interval == "{:.2f}-{:.2f}".format(
+            *ends[suite][0][1]
+        )
     assert ends["0"][0][1][0] * ends["0"][1][0][1] == pytest.approx(1, abs=1e-3)
 
 
-def test_a_setting_is_said_of_the_row_or_of_the_cells_of_its_suite_which_lead_to_notes(tmp_path: Path) -> None:
+def test_a_setting_is_said_of_the_row_or_of_the_cells_of_its_suite_which_lead_to_notes(
+    tmp_path: Path,
+) -> None:
     run = save(tmp_path / "run", full_items())
     first, second = (run.config.methods[name] for name in ("llada", "fef-2"))
     for on in ("gsm8k", "math"):
         first.suites[on] = Setting(gen_length=64, block_length=64, options={})
-        second.suites[on] = Setting(gen_length=64, block_length=32, options={"tau": 0.9, "steps": 2})
+        second.suites[on] = Setting(
+            gen_length=64, block_length=32, options={"tau": 0.9, "steps": 2}
+        )
     row = overview(open_book([run])).rows[1]
     assert row.about.endswith("blocks of 32, LLaDA's full sequence; tau=0.9")
     second.suites["math"].options["tau"] = 0.5
@@ -114,11 +137,17 @@ def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
 
 def test_all_that_comes_from_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
-    traced_run(tmp_path / "run", 1, {0: hostile}, {"llada": hostile, "fef-2": hostile}, name=hostile)
+    traced_run(
+        tmp_path / "run", 1, {0: hostile}, {"llada": hostile, "fef-2": hostile}, name=hostile
+    )
     report.main([str(tmp_path / "run")])
     page = (tmp_path / "run" / "report" / "index.html").read_text()
-    assert "<script>" not in page and "49" not in re.sub(r"<[^>]*>", "", page).partition("Run card")[0]
-    assert re.findall(r"<script[^>]*>", page) == [f'<script src="assets/{name}" defer>' for name in SCRIPTS]
+    assert (
+        "<script>" not in page and "49" not in re.sub(r"<[^>]*>", "", page).partition("Run card")[0]
+    )
+    assert re.findall(r"<script[^>]*>", page) == [
+        f'<script src="assets/{name}" defer>' for name in SCRIPTS
+    ]
     assert "default-src 'none'; script-src 'self';" in page
     assert " on" not in "".join(re.findall(r"<[^>]*>", page)).replace("aria-", "")
 
@@ -130,7 +159,9 @@ def test_runs_with_other_problems_have_suites_of_their_own(tmp_path: Path) -> No
     runs = []
     for name, digest in (("a", "5"), ("b", "5"), ("c", "6")):
         files = {"gsm8k": {"name": "f", "sha256": digest * 64}}
-        runs.append(save(tmp_path / name, full_items({"gsm8k": ""}), data={"files": files}, name=name))
+        runs.append(
+            save(tmp_path / name, full_items({"gsm8k": ""}), data={"files": files}, name=name)
+        )
     book = open_book(runs)
     assert [suite.title for suite in book.suites] == ["GSM8K", "GSM8K (c)"]
     assert [numbers["gsm8k"] for numbers in book.suite_numbers] == [0, 0, 1]

@@ -1,4 +1,5 @@
-"""The report in a browser: opened from disk, sorted, filtered, clicked through, played, compared, and safe."""
+"""The report in a browser: opened from disk, sorted, filtered, clicked through, played, compared,
+and safe."""
 
 import re
 from collections.abc import Iterator
@@ -55,7 +56,9 @@ def screen(visited: Visit, number: int = 0) -> str:
 def test_it_opens_from_disk_and_loads_what_is_large_on_demand_alone(opened: Visit) -> None:
     assert opened.shown("#table tbody th") == list(METHODS.values())
     opened.page.wait_for_selector("#plot-acceptance[data-drawn]")
-    assert all(address.startswith(("file:", "about:", "data:", "blob:")) for address in opened.asked)
+    assert all(
+        address.startswith(("file:", "about:", "data:", "blob:")) for address in opened.asked
+    )
     assert not [address for address in opened.asked if re.search("data/(text|trace)/", address)]
     opened.go(ITEM)
     loaded = [address for address in opened.asked if re.search("data/(text|trace)/", address)]
@@ -65,7 +68,9 @@ def test_it_opens_from_disk_and_loads_what_is_large_on_demand_alone(opened: Visi
 def test_a_column_sorts_both_ways_by_mouse_and_keyboard(opened: Visit) -> None:
     head = opened.page.get_by_role("button", name="GSM8K Acc.")
     accuracy = [sum(right) for right in (RIGHT_OF_LLADA, RIGHT_OF_FEF)]
-    best_first = [name for _, name in sorted(zip(accuracy, METHODS.values(), strict=True), reverse=True)]
+    best_first = [
+        name for _, name in sorted(zip(accuracy, METHODS.values(), strict=True), reverse=True)
+    ]
     head.click()
     assert opened.shown("#table tbody th") == best_first
     assert opened.page.locator("th[aria-sort=descending]").count() == 1
@@ -79,7 +84,9 @@ def test_a_cell_leads_to_its_items_and_these_to_an_item(opened: Visit) -> None:
     row.locator("td a[href*=suite]").first.click()  # behind the Mean, which leads to all suites
     opened.settled()
     assert opened.shown("#list tbody td:nth-child(2)") == ["FeF-DLLM (step=2)"] * ITEMS
-    assert opened.shown("#list tbody td:nth-child(1)") == [f"GSM8K {number}" for number in range(ITEMS)]
+    assert opened.shown("#list tbody td:nth-child(1)") == [
+        f"GSM8K {number}" for number in range(ITEMS)
+    ]
     opened.page.get_by_role("link", name="GSM8K 5", exact=True).click()
     opened.settled()
     assert opened.shown("#item article h2") == ["LLaDA", "FeF-DLLM (step=2)"]
@@ -92,8 +99,17 @@ def test_a_cell_leads_to_its_items_and_these_to_an_item(opened: Visit) -> None:
 
 def test_a_filter_keeps_what_it_says_and_a_search_looks_into_the_texts(opened: Visit) -> None:
     opened.go("#/items")
-    right, wrong = (2 * (RIGHT_OF_LLADA.count(each) + RIGHT_OF_FEF.count(each)) for each in (True, False))
-    counts = {"wrong": wrong, "flips": 2 * FLIPS, "right": right, "unscored": 0, "slow": 4, "": 4 * ITEMS}
+    right, wrong = (
+        2 * (RIGHT_OF_LLADA.count(each) + RIGHT_OF_FEF.count(each)) for each in (True, False)
+    )
+    counts = {
+        "wrong": wrong,
+        "flips": 2 * FLIPS,
+        "right": right,
+        "unscored": 0,
+        "slow": 4,
+        "": 4 * ITEMS,
+    }
     for only, count in counts.items():
         opened.page.get_by_label("Show").select_option(only)
         opened.settled()
@@ -105,7 +121,9 @@ def test_a_filter_keeps_what_it_says_and_a_search_looks_into_the_texts(opened: V
     assert opened.shown("#list tbody td:nth-child(1)") == ["GSM8K 11", "MATH 11"]
 
 
-def test_keys_move_through_a_decoding_and_space_plays_it_and_the_address_follows(opened: Visit) -> None:
+def test_keys_move_through_a_decoding_and_space_plays_it_and_the_address_follows(
+    opened: Visit,
+) -> None:
     opened.go(ITEM)
     final = screen(opened)
     opened.page.keyboard.press("Home")
@@ -122,7 +140,9 @@ def test_keys_move_through_a_decoding_and_space_plays_it_and_the_address_follows
     assert opened.page.locator("#play").inner_text() == "Play"
 
 
-def test_a_film_shows_drafts_in_flight_accepted_corrected_rejected_and_masked_again(opened: Visit) -> None:
+def test_a_film_shows_drafts_in_flight_accepted_corrected_rejected_and_masked_again(
+    opened: Visit,
+) -> None:
     opened.go(f"{ITEM}&forward=1")
     film = opened.page.locator("article[data-series='1'] .film")
     kinds = "kind => kind.map(each => each.className.split(' ')[1])"
@@ -148,12 +168,24 @@ def test_an_address_leads_back_to_exactly_its_view(opened: Visit, browser: Any, 
         assert other.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
 
 
-def test_a_window_is_drawn_where_it_is_and_leads_to_the_forward_that_judged_it(opened: Visit) -> None:
+def test_a_window_is_drawn_where_it_is_and_leads_to_the_forward_that_judged_it(
+    opened: Visit,
+) -> None:
     opened.go(ITEM)
     rows = opened.page.locator("article[data-series='1'] .strip button")
-    left = "buttons => buttons.map(each => [...each.querySelectorAll('.bar')].map(bar => bar.style.left))"
-    assert rows.evaluate_all(left) == [["0%", "12.5%", "25%", "37.5%"], ["37.5%", "50%", "62.5%"], ["25%", "50%"]]
-    kept = "buttons => buttons.map(each => [...each.querySelectorAll('.kept')].map(bar => bar.style.width))"
+    left = (
+        "buttons => buttons.map(each => [...each.querySelectorAll('.bar')].map(bar =>"
+        " bar.style.left))"
+    )
+    assert rows.evaluate_all(left) == [
+        ["0%", "12.5%", "25%", "37.5%"],
+        ["37.5%", "50%", "62.5%"],
+        ["25%", "50%"],
+    ]
+    kept = (
+        "buttons => buttons.map(each => [...each.querySelectorAll('.kept')].map(bar =>"
+        " bar.style.width))"
+    )
     assert rows.evaluate_all(kept)[0] == ["100%", "100%", "0%", "0%"]
     rows.nth(1).click()
     assert opened.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
@@ -183,7 +215,9 @@ def test_two_runs_are_compared(browser: Any, tmp_path: Path) -> None:
         traced_run(tmp_path / name, 3, name=name)
     report.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")])
     with visit(browser, tmp_path / "both") as opened:
-        assert opened.shown("#table tbody th") == [f"{label} ({run})" for run in "ab" for label in METHODS.values()]
+        assert opened.shown("#table tbody th") == [
+            f"{label} ({run})" for run in "ab" for label in METHODS.values()
+        ]
         opened.go("#/compare?a=0&b=2&what=tokens")
         assert opened.page.locator("#differing").inner_text() == "0 of 6 items"
         opened.go("#/compare?a=0&b=3&what=")

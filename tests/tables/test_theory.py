@@ -1,4 +1,5 @@
-"""Theorem 2 and its corollary against enumeration and simulation; the table that sets them beside a run."""
+"""Theorem 2 and its corollary against enumeration and simulation; the table that sets them beside a
+run."""
 
 import itertools
 import json
@@ -32,14 +33,17 @@ def committed(accepts: tuple[bool, ...]) -> int:
 
 
 def fef_run(folder: Path, **fields: Any) -> Run:
-    """Two items. LLaDA: 12 forwards of 0.1 s. FeF, k = 4: 5 windows commit 16 positions in 3.5 s; w/o SD: 1.75 s."""
+    """Two items. LLaDA: 12 forwards of 0.1 s. FeF, k = 4: 5 windows commit 16 positions in 3.5 s;
+    w/o SD: 1.75 s."""
     lengths = [(4, 4), (4, 1), (4, 3), (4, 4), (2, 2)]
     counts = {"proposed": 18, "accepted": 14, "rejected": 2, "draft_forwards": 5}
     items, windows = [], []
     for number in range(2):
         items.append(item("llada", "gsm8k", number, forwards=12, seconds=1.2, draft_forwards=0))
         items.append(item("fef-2", "gsm8k", number, forwards=10, seconds=3.5, **counts))
-        items.append(item("fef-2-nosd", "gsm8k", number, forwards=16, seconds=1.75, draft_forwards=0))
+        items.append(
+            item("fef-2-nosd", "gsm8k", number, forwards=16, seconds=1.75, draft_forwards=0)
+        )
         windows += [window("fef-2", number, *pair) for pair in lengths]
     options = {"gsm8k": {"options": {"steps": 2, "window": 4}}}
     methods = {
@@ -49,13 +53,23 @@ def fef_run(folder: Path, **fields: Any) -> Run:
     }
     config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "passes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fields.pop("passes", PASSES)))
+    (folder / "passes.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in fields.pop("passes", PASSES))
+    )
     return save(folder, items, fields.pop("windows", windows), config=config, **fields)
 
 
 # Medians: a plain forward 0.08 s, a draft pass 0.1 s, a verification 0.5 s.
 PASSES = [
-    {"method": "fef-2", "suite": "gsm8k", "item": number, "drafts": 4, "plain": c, "draft": rho, "verification": pi}
+    {
+        "method": "fef-2",
+        "suite": "gsm8k",
+        "item": number,
+        "drafts": 4,
+        "plain": c,
+        "draft": rho,
+        "verification": pi,
+    }
     for number, (c, rho, pi) in enumerate([(0.08, 0.1, 0.5), (0.08, 0.1, 0.5), (0.3, 0.3, 0.9)])
 ]
 
@@ -85,11 +99,25 @@ def test_the_theory_frame_is_what_a_hand_computes(tmp_path: Path) -> None:
     sequential, forwards = e_4 * c_pi / (c_rho + c_pi), e_4 / 2 / passes
     speed = e_4 * c / (c_rho + c_pi) / passes
     expected = {
-        **{"window": 4, "alpha": alpha, "acceptance": 14 / 18, "windows": 10, "committed_per_window": 16 / 5},
+        **{
+            "window": 4,
+            "alpha": alpha,
+            "acceptance": 14 / 18,
+            "windows": 10,
+            "committed_per_window": 16 / 5,
+        },
         **{"expected_committed": e_4, "expected_committed_windows": (4 * e_4 + e_2) / 5},
         **{"passes": passes, "c": c, "c_rho": c_rho, "c_pi": c_pi},
-        **{"predicted_over_sequential": sequential, "over_sequential": 0.5, "over_sequential_ratio": 0.5 / sequential},
-        **{"predicted_forward_speedup": forwards, "forward_speedup": 1.2, "forward_speedup_ratio": 1.2 / forwards},
+        **{
+            "predicted_over_sequential": sequential,
+            "over_sequential": 0.5,
+            "over_sequential_ratio": 0.5 / sequential,
+        },
+        **{
+            "predicted_forward_speedup": forwards,
+            "forward_speedup": 1.2,
+            "forward_speedup_ratio": 1.2 / forwards,
+        },
         **{"predicted_speedup": speed, "speedup": 1.2 / 3.5, "speedup_ratio": 1.2 / 3.5 / speed},
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
@@ -100,11 +128,17 @@ def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
     alone = run.items[run.items["method"] == "fef-2"]
     row = theory(replace(run, items=alone)).to_dict("records")[0]
     absent = {name for name, value in row.items() if pd.isna(value)}
-    relative = {name for name in THEORY[THEORY.index("over_sequential") :] if name != "predicted_forward_speedup"}
+    relative = {
+        name
+        for name in THEORY[THEORY.index("over_sequential") :]
+        if name != "predicted_forward_speedup"
+    }
     assert absent == relative | {"passes", "predicted_forward_speedup"}
     unmeasured = replace(run, passes=pd.DataFrame())
     row = theory(unmeasured).to_dict("records")[0]
-    assert all(pd.isna(row[name]) for name in ("c", "c_rho", "c_pi", "predicted_speedup", "speedup_ratio"))
+    assert all(
+        pd.isna(row[name]) for name in ("c", "c_rho", "c_pi", "predicted_speedup", "speedup_ratio")
+    )
     assert row["passes"] > 0 and row["forward_speedup_ratio"] > 0 and row["speedup"] > 0
     assert rows_of(render(unmeasured)["theory.md"])["FeF"][8:12] == ["-"] * 4
 
@@ -127,7 +161,9 @@ def test_acceptance_by_position_is_a_hand_count() -> None:
     assert acceptance_by_position(windows[:0]).empty
 
 
-def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_tables_go_into_one_pdf_and_nothing_else_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if not has_latex():
         pytest.skip("no pdflatex with booktabs and multirow")
     run = fef_run(tmp_path / "run")
@@ -138,5 +174,7 @@ def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsy
     assert written == {*render(run), "tables.pdf"}
     content = (tmp_path / "one" / "tables.pdf").read_bytes()
     assert content.startswith(b"%PDF") and content == (tmp_path / "two" / "tables.pdf").read_bytes()
-    with pytest.raises(UserError, match="could not compile the tables: ! Undefined control sequence"):
+    with pytest.raises(
+        UserError, match="could not compile the tables: ! Undefined control sequence"
+    ):
         write_pdf([r"\nothing"], tmp_path / "one")

@@ -1,4 +1,5 @@
-"""What the model files share: a decoder for each row of a table, on one GPU. Block models have their own blocks."""
+"""What the model files share: a decoder for each row of a table, on one GPU. Block models have
+their own blocks."""
 
 decoders: dict[str, dict[str, object]] = {
     "llada": {"method": "llada", "block_length": 32},

@@ -1,6 +1,7 @@
 """FeF-DLLM's targets from two streams on top of cached keys and values.
 
-Shapes: L length of prompt and response, W window, S segment, V vocabulary, N tokens put after the cached ones.
+Shapes: L length of prompt and response, W window, S segment, V vocabulary, N tokens put after the
+cached ones.
 """
 
 from collections.abc import Sequence
@@ -24,10 +25,10 @@ from model_wrappers.sampling import in_doubt, token_probs
 class TwoStreamVerifier:
     """Targets from 2W tokens on top of keys and values that are kept, instead of W sequences.
 
-    A context pass runs the whole sequence (of a block model: up to the end of the block) once for a segment of
-    positions; later passes hide what they must not see of it. With the segment j_1 < j_2 < j_3, clean tokens c_m and
-    queries q_m (the corrupted token at j_m), all at their rotary positions in the sequence (x: the row sees the
-    column):
+    A context pass runs the whole sequence (of a block model: up to the end of the block) once for a
+    segment of positions; later passes hide what they must not see of it. With the segment j_1 < j_2
+    < j_3, clean tokens c_m and queries q_m (the corrupted token at j_m), all at their rotary
+    positions in the sequence (x: the row sees the column):
 
                   context                           clean tokens     queries
                   outside   j_1   j_2   j_3         c_1  c_2  c_3    q_1  q_2  q_3
@@ -38,11 +39,12 @@ class TwoStreamVerifier:
         q_2          x                   x           x                     x
         q_3          x                               x    x                     x
 
-    So the target at j_m depends on the context and the segment's tokens before m alone: one chain distribution for
-    every window and draft, that of one-token-at-a-time decoding under the same mask, but not that of FullVerifier. The
-    backbone must have `extend`. anchor: positions of a segment (None: all that are unresolved). refresh_below: a
-    position with a best token of less probability begins a segment (None: never). by_confidence: the most confident
-    position of a segment comes first. excluded: ids without probability.
+    So the target at j_m depends on the context and the segment's tokens before m alone: one chain
+    distribution for every window and draft, that of one-token-at-a-time decoding under the same
+    mask, but not that of FullVerifier. The backbone must have `extend`. anchor: positions of a
+    segment (None: all that are unresolved). refresh_below: a position with a best token of less
+    probability begins a segment (None: never). by_confidence: the most confident position of a
+    segment comes first. excluded: ids without probability.
     """
 
     def __init__(
@@ -54,11 +56,22 @@ class TwoStreamVerifier:
         by_confidence: bool = False,
         excluded: Sequence[int] = (),
     ) -> None:
-        self._backbone, self._draft, self._x_1L, self._window = request.backbone, request.draft, request.x_1L, window
-        self._anchor, self._refresh_below, self._by_confidence = anchor, refresh_below, by_confidence
+        self._backbone, self._draft, self._x_1L, self._window = (
+            request.backbone,
+            request.draft,
+            request.x_1L,
+            window,
+        )
+        self._anchor, self._refresh_below, self._by_confidence = (
+            anchor,
+            refresh_below,
+            by_confidence,
+        )
         self._excluded = list(excluded)
         self._left: list[int] = []  # of the segment, what is unresolved
-        self._until_doubt: int | None = None  # positions of the last window before one in doubt; None without any
+        self._until_doubt: int | None = (
+            None  # positions of the last window before one in doubt; None without any
+        )
         self._segment: list[int] = []
         self._segment_S = self._sees = self._elsewhere = torch.empty(0)
         self._clean: list[int] = []  # the segment's first tokens, as far as the cache holds them
@@ -82,19 +95,24 @@ class TwoStreamVerifier:
         self._left = [] if accepted == self._until_doubt else self._left[count:]
 
     def begin(self, segment: list[int]) -> PositionLogits:
-        """The context pass; a position's own mask there gives its logits, the target's at the first position."""
+        """The context pass; a position's own mask there gives its logits, the target's at the first
+        position."""
         self._clean = []
-        logits_1NV, self._cache = self._backbone.context(self._x_1L, ids_tensor(segment, self._x_1L), self._cache)
+        logits_1NV, self._cache = self._backbone.context(
+            self._x_1L, ids_tensor(segment, self._x_1L), self._cache
+        )
         self._cached = self._cache.get_seq_length()
         self.arrange(segment)
         return dict(zip(segment, logits_1NV[0], strict=True))
 
     def arrange(self, segment: list[int]) -> None:
-        """The masks of all windows of a segment, in any order that is fixed before its tokens are drawn.
+        """The masks of all windows of a segment, in any order that is fixed before its tokens are
+        drawn.
 
-        Over the context and then all clean tokens, (S + 1, L + S): what sees the first s tokens of the segment; and (S,
-        L + S): what is not where the query of an ordinal stands. Where logits come from the token before, that token
-        stands before its query, and neither sees what is at both places.
+        Over the context and then all clean tokens, (S + 1, L + S): what sees the first s tokens of
+        the segment; and (S, L + S): what is not where the query of an ordinal stands. Where logits
+        come from the token before, that token stands before its query, and neither sees what is at
+        both places.
         """
         context, device = self._cached, self._x_1L.device
         self._segment, self._segment_S = segment, ids_tensor(segment, self._x_1L)
@@ -103,19 +121,24 @@ class TwoStreamVerifier:
         ordinal_L = torch.full((context,), len(segment) + 1, device=device).index_put(
             (self._segment_S,), ordinal_S1[:-1]
         )
-        self._sees = torch.cat([ordinal_L >= ordinal_S1[:, None], ordinal_S1[:-1] < ordinal_S1[:, None]], 1)
+        self._sees = torch.cat(
+            [ordinal_L >= ordinal_S1[:, None], ordinal_S1[:-1] < ordinal_S1[:, None]], 1
+        )
         position_K = torch.cat([torch.arange(context, device=device), self._segment_S])
         behind_SK = self._segment_S[:, None] - position_K
         self._elsewhere = (behind_SK < 0) | (behind_SK > -self._backbone.reads_at)
 
     def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
-        """Those below refresh_below; not the first one where nothing was resolved since the context pass."""
+        """Those below refresh_below; not the first one where nothing was resolved since the context
+        pass."""
         return in_doubt(best_W, self._refresh_below, fresh=len(segment) == len(self._segment))
 
     def before_doubt(self, segment: list[int], logits_WV: torch.Tensor) -> int:
-        """How many of a window's positions, with these target logits, come before the first one in doubt.
+        """How many of a window's positions, with these target logits, come before the first one in
+        doubt.
 
-        A function of the target, and so of the tokens before alone: one chain distribution for all windows and drafts.
+        A function of the target, and so of the tokens before alone: one chain distribution for all
+        windows and drafts.
         """
         if self._refresh_below is None:
             return len(logits_WV)
@@ -123,16 +146,20 @@ class TwoStreamVerifier:
         return int((~self.in_doubt(segment, best_W)).cumprod(0).sum())
 
     def draft(self, segment: list[int]) -> PositionLogits:
-        """Of the next window: queries see the committed tokens, and in the context all to come but their own."""
+        """Of the next window: queries see the committed tokens, and in the context all to come but
+        their own."""
         window, left = segment[: self._window], len(segment)
         if not self._draft.is_model_of(self._backbone):
             return draft_forward(self._draft, self._x_1L, window)
         done = len(self._segment) - left
-        logits_NV = self._extend(self._draft, done, [], range(done, done + len(window)), chained=False)
+        logits_NV = self._extend(
+            self._draft, done, [], range(done, done + len(window)), chained=False
+        )
         return dict(zip(window, logits_NV, strict=True))
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
-        """One pass of a query for each position and the clean tokens before it; what is in doubt is left out."""
+        """One pass of a query for each position and the clean tokens before it; what is in doubt is
+        left out."""
         wide, done = max(1, len(proposal.tokens)), len(self._segment) - len(segment)
         queries = range(done + (proposal.first_target_1V is not None), done + wide)
         logits_NV = torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device)
@@ -146,18 +173,27 @@ class TwoStreamVerifier:
     def _extend(
         self, model: Ledger, done: int, drafts: list[int], queries: range, chained: bool = True
     ) -> torch.Tensor:
-        """Logits (len(queries), V) with the segment's first `done` tokens committed and then `drafts`, as clean tokens.
+        """Logits (len(queries), V) with the segment's first `done` tokens committed and then
+        `drafts`, as clean tokens.
 
-        queries: their ordinals in the segment. chained: a query sees all clean tokens before it, else those committed.
+        queries: their ordinals in the segment. chained: a query sees all clean tokens before it,
+        else those committed.
         """
         tokens: list[int] = self._x_1L[0, self._segment_S[:done]].tolist() + drafts
         kept = self._keep(tokens[:done])
         self._clean = tokens
         columns = self._cached + len(tokens)
-        sees_QK = self._sees[queries.start : queries.stop, :columns] if chained else self._sees[[done], :columns]
+        sees_QK = (
+            self._sees[queries.start : queries.stop, :columns]
+            if chained
+            else self._sees[[done], :columns]
+        )
         query_QK = sees_QK & self._elsewhere[queries.start : queries.stop, :columns]
         at_Q = self._segment_S[queries.start : queries.stop]
-        ids_Q, itself_QQ = self._x_1L[0, at_Q], torch.eye(len(queries), dtype=torch.bool, device=at_Q.device)
+        ids_Q, itself_QQ = (
+            self._x_1L[0, at_Q],
+            torch.eye(len(queries), dtype=torch.bool, device=at_Q.device),
+        )
         a_query = 1 - model.reads_at  # tokens of a query
         if model.reads_at:
             at_Q, ids_Q = self._with_token_before(at_Q, ids_Q, sees_QK.expand_as(query_QK), tokens)
@@ -169,11 +205,14 @@ class TwoStreamVerifier:
         ids_N = torch.cat([ids_tensor(tokens[kept:], at_Q), ids_Q])
         position_N = torch.cat([self._segment_S[kept : len(tokens)], at_Q])
         read = torch.arange(len(clean_CK) + a_query - 1, len(ids_N), a_query, device=ids_N.device)
-        logits_1NV, self._cache = model.extend(ids_N[None], position_N, read, self._cache, visible_NK)
+        logits_1NV, self._cache = model.extend(
+            ids_N[None], position_N, read, self._cache, visible_NK
+        )
         return logits_1NV[0]
 
     def _keep(self, committed: list[int]) -> int:
-        """How many clean tokens of the cache are these; drafts that were not committed leave it, and old queries."""
+        """How many clean tokens of the cache are these; drafts that were not committed leave it,
+        and old queries."""
         assert self._cache is not None, "begin() comes first"
         kept = 0
         while kept < min(len(committed), len(self._clean)) and self._clean[kept] == committed[kept]:
@@ -186,18 +225,26 @@ class TwoStreamVerifier:
     def _with_token_before(
         self, at_Q: torch.Tensor, ids_Q: torch.Tensor, sees_QK: torch.Tensor, tokens: list[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Positions and ids (2Q,) of queries, each with the token before it, where a model's logits come from that one.
+        """Positions and ids (2Q,) of queries, each with the token before it, where a model's logits
+        come from that one.
 
-        sees_QK: what a query sees of the context: of a corrupted position before it, the mask. tokens: the clean ones.
+        sees_QK: what a query sees of the context: of a corrupted position before it, the mask.
+        tokens: the clean ones.
         """
         before_Q = at_Q - 1
-        filled_L = self._x_1L[0].index_put((self._segment_S[: len(tokens)],), ids_tensor(tokens, at_Q))
+        filled_L = self._x_1L[0].index_put(
+            (self._segment_S[: len(tokens)],), ids_tensor(tokens, at_Q)
+        )
         corrupted_Q = sees_QK.gather(1, before_Q[:, None])[:, 0]
         before_ids_Q = torch.where(corrupted_Q, self._x_1L[0, before_Q], filled_L[before_Q])
-        return torch.stack([before_Q, at_Q], 1).flatten(), torch.stack([before_ids_Q, ids_Q], 1).flatten()
+        return torch.stack([before_Q, at_Q], 1).flatten(), torch.stack(
+            [before_ids_Q, ids_Q], 1
+        ).flatten()
 
 
 def by_confidence(context: PositionLogits, excluded: list[int]) -> list[int]:
     """The positions of a segment, that of the likeliest token first; ties from left to right."""
-    best_N = token_probs(torch.stack(list(context.values())), 1.0, exclude=excluded).amax(1).tolist()
+    best_N = (
+        token_probs(torch.stack(list(context.values())), 1.0, exclude=excluded).amax(1).tolist()
+    )
     return [at for _, at in sorted((-best, at) for best, at in zip(best_N, context, strict=True))]

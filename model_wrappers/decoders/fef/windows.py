@@ -1,4 +1,5 @@
-"""What FeF-DLLM does with a window: its options, where its drafts come from, and what it leaves once it is verified.
+"""What FeF-DLLM does with a window: its options, where its drafts come from, and what it leaves
+once it is verified.
 
 Shapes: W window, V vocabulary, N committed positions.
 """
@@ -14,27 +15,32 @@ from model_wrappers.request import Request
 from model_wrappers.sampling import draw, token_probs
 from model_wrappers.trace import How, Rejected, Window
 
-LEAST_CHANCE = 0.02  # adaptive window: of all drafts before one to be accepted, so that it is worth verifying
+LEAST_CHANCE = (
+    0.02  # adaptive window: of all drafts before one to be accepted, so that it is worth verifying
+)
 
 
 class FeFOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: diffusion steps; all of a block's finish before the next block starts. window: most drafts verified at
-    once. speculative: False decodes one position at a time from its target. draft: the backbone of the draft probs
-    (None: the target's). remask_fraction: share of a block's predicted positions that is re-corrupted after a step, the
-    least confident first. remask_below: of these, only those less confident than this (None: all; not in the paper).
-    confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the last pass
-    (Algorithm 2 read literally). kernel: the forward kernel of re-corruption, at its last time: "absorbing" masks
-    positions, "uniform" draws them anew, and a response of masks then starts from such draws.
+    """steps: diffusion steps; all of a block's finish before the next block starts. window: most
+    drafts verified at once. speculative: False decodes one position at a time from its target.
+    draft: the backbone of the draft probs (None: the target's). remask_fraction: share of a block's
+    predicted positions that is re-corrupted after a step, the least confident first. remask_below:
+    of these, only those less confident than this (None: all; not in the paper). confidence_scope:
+    "all" ranks every position by its latest confidence, "pass" only those committed in the last
+    pass (Algorithm 2 read literally). kernel: the forward kernel of re-corruption, at its last
+    time: "absorbing" masks positions, "uniform" draws them anew, and a response of masks then
+    starts from such draws.
 
-    verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead of rows
-    (two_stream.py; the backbone must have `extend`). With "two-stream", anchor: unresolved positions per context pass
-    (None: all of the step's), which windows do not cross; refresh_below: a position with a best token of less
-    probability gets a new context pass, which gives it the paper's target (None: never); order: "confidence" resolves a
-    segment from its most confident position on. skip_root_row, reuse_drafts, adaptive_window: exact savings (see
-    DraftSource).
+    verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead
+    of rows (two_stream.py; the backbone must have `extend`). With "two-stream", anchor: unresolved
+    positions per context pass (None: all of the step's), which windows do not cross; refresh_below:
+    a position with a best token of less probability gets a new context pass, which gives it the
+    paper's target (None: never); order: "confidence" resolves a segment from its most confident
+    position on. skip_root_row, reuse_drafts, adaptive_window: exact savings (see DraftSource).
 
-    logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS and EoT out of the confidence
-    that ranks positions for re-masking. stop_at_eos: in the last step, once all before an EOS is resolved.
+    logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS and EoT out
+    of the confidence that ranks positions for re-masking. stop_at_eos: in the last step, once all
+    before an EOS is resolved.
     """
 
     steps: Annotated[int, Meta(ge=1, le=1000)] = 2
@@ -58,9 +64,14 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
         two_stream = {"anchor": None, "refresh_below": None, "order": "left-to-right"}
         alone = [name for name, usual in two_stream.items() if getattr(self, name) != usual]
         if full and alone:
-            raise ValueError(f"{alone[0]}={getattr(self, alone[0])!r} needs verify='two-stream', not 'full'")
+            raise ValueError(
+                f"{alone[0]}={getattr(self, alone[0])!r} needs verify='two-stream', not 'full'"
+            )
         if not full and self.reuse_drafts:
-            raise ValueError(f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost little")
+            raise ValueError(
+                f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost"
+                " little"
+            )
         if not self.speculative and any(getattr(self, name) for name in savings):
             raise ValueError(f"{', '.join(savings)} need speculative=True: they save drafts")
 
@@ -68,20 +79,30 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
 class DraftSource:
     """Proposes the drafts of a window, and keeps between windows what saves a pass or a row.
 
-    excluded: ids without probability. The savings leave the output distribution as it is: accepting with
-    min(1, pi / rho) and correcting from the residual gives pi for every rho that is fixed before the drafts are drawn
-    from it (Theorem 1). So draft probs may come from anywhere; only acceptance changes:
-    * reuse_drafts: they come from the row of a verification in which just the accepted drafts were filled in or, after
+    excluded: ids without probability. The savings leave the output distribution as it is: accepting
+    with min(1, pi / rho) and correcting from the residual gives pi for every rho that is fixed
+    before the drafts are drawn from it (Theorem 1). So draft probs may come from anywhere; only
+    acceptance changes: * reuse_drafts: they come from the row of a verification in which just the
+    accepted drafts were filled in or, after
       re-masking, from the step before. Two streams would compute more for that than a pass costs.
-    * skip_root_row: where rho is pi itself, the draft is accepted for certain, and its row is not run.
-    * adaptive_window: how many drafts are verified is a function of rho, fixed before the drafts are drawn.
+    * skip_root_row: where rho is pi itself, the draft is accepted for certain, and its row is not
+    run. * adaptive_window: how many drafts are verified is a function of rho, fixed before the
+    drafts are drawn.
     """
 
-    def __init__(self, request: Request, verifier: Verifier, options: FeFOptions, excluded: list[int]) -> None:
-        self._request, self._verifier, self._options, self._excluded = request, verifier, options, excluded
+    def __init__(
+        self, request: Request, verifier: Verifier, options: FeFOptions, excluded: list[int]
+    ) -> None:
+        self._request, self._verifier, self._options, self._excluded = (
+            request,
+            verifier,
+            options,
+            excluded,
+        )
         self._one_model = request.draft.is_model_of(request.backbone)
         self._draft_logits: PositionLogits = {}  # of positions to come, which need no further pass
-        self._target_logits: PositionLogits = {}  # with reuse_drafts, the step's: the next step's draft logits
+        # with reuse_drafts, the step's: the next step's draft logits
+        self._target_logits: PositionLogits = {}
         self._first_is_target = False  # at the next position the draft logits are the target's
 
     def begin_block(self) -> None:
@@ -90,39 +111,59 @@ class DraftSource:
 
     def begin_step(self) -> None:
         """After re-masking: the target logits of the step before are draft logits of this one."""
-        self._draft_logits, self._target_logits, self._first_is_target = self._target_logits, {}, False
+        self._draft_logits, self._target_logits, self._first_is_target = (
+            self._target_logits,
+            {},
+            False,
+        )
 
     def propose(self, segment: list[int]) -> Proposal:
-        """Drafts of the first positions of a segment, at most a window of them; none without speculation."""
+        """Drafts of the first positions of a segment, at most a window of them; none without
+        speculation."""
         if self._verifier.context and self._one_model:
             self._draft_logits, self._first_is_target = self._verifier.context, True
         if not self._options.speculative:
             return Proposal([], None, None)
         window = segment[: self._options.window]
         if any(at not in self._draft_logits for at in window):
-            self._draft_logits, self._first_is_target = self._verifier.draft(segment), self._one_model
+            self._draft_logits, self._first_is_target = (
+                self._verifier.draft(segment),
+                self._one_model,
+            )
         logits_WV = torch.stack([self._draft_logits[at] for at in window])
         if self._options.adaptive_window:
             logits_WV = logits_WV[self._chances(segment, logits_WV) >= LEAST_CHANCE]
         probs_WV = token_probs(logits_WV, self._request.temperature, exclude=self._excluded)
         tokens = draw(probs_WV, self._request.temperature, self._request.sampler).tolist()
-        first_target_1V = logits_WV[:1] if self._options.skip_root_row and self._first_is_target else None
+        first_target_1V = (
+            logits_WV[:1] if self._options.skip_root_row and self._first_is_target else None
+        )
         return Proposal(tokens, probs_WV, first_target_1V, logits_WV)
 
-    def update(self, segment: list[int], proposal: Proposal, verified: Verified, accepted: int) -> None:
-        """Keep what a verified window leaves for the next one; all stays where nothing was verified."""
+    def update(
+        self, segment: list[int], proposal: Proposal, verified: Verified, accepted: int
+    ) -> None:
+        """Keep what a verified window leaves for the next one; all stays where nothing was
+        verified."""
         if not len(verified.logits_WV):
             return
         all_accepted = accepted == len(proposal.tokens)
         if self._options.reuse_drafts:
             resolved = segment[: accepted + (not all_accepted)]
             self._target_logits.update(zip(resolved, verified.logits_WV, strict=False))
-            self._draft_logits, self._first_is_target = verified.next_drafts.get(accepted, {}), all_accepted
+            self._draft_logits, self._first_is_target = (
+                verified.next_drafts.get(accepted, {}),
+                all_accepted,
+            )
         else:
-            self._draft_logits, self._first_is_target = self._draft_logits if all_accepted else {}, False
+            self._draft_logits, self._first_is_target = (
+                self._draft_logits if all_accepted else {},
+                False,
+            )
 
     def _chances(self, segment: list[int], logits_WV: torch.Tensor) -> torch.Tensor:
-        """By the draft probs, the chance of each position that all before it are accepted and not in doubt, (W,)."""
+        """By the draft probs, the chance of each position that all before it are accepted and not
+        in doubt, (W,)."""
         accepted_W = token_probs(logits_WV, 1.0, exclude=self._excluded).amax(1)
         doubtful_W = self._verifier.in_doubt(segment, accepted_W)
         if self._first_is_target:
@@ -134,9 +175,10 @@ class DraftSource:
 class Commits:
     """Commits the tokens of verified windows; verifier and drafts then advance.
 
-    predicted: the positions that the decoder fills (J_pred). excluded: ids without probability; unranked: ids without
-    confidence. confidence: of the latest tokens at the block's positions (C). after_eos: with stop_at_eos, what is left
-    of the response once everything up to an EOS is resolved.
+    predicted: the positions that the decoder fills (J_pred). excluded: ids without probability;
+    unranked: ids without confidence. confidence: of the latest tokens at the block's positions (C).
+    after_eos: with stop_at_eos, what is left of the response once everything up to an EOS is
+    resolved.
     """
 
     def __init__(
@@ -149,7 +191,12 @@ class Commits:
         excluded: list[int],
         unranked: list[int],
     ) -> None:
-        self._request, self._verifier, self._drafts, self._options = request, verifier, drafts, options
+        self._request, self._verifier, self._drafts, self._options = (
+            request,
+            verifier,
+            drafts,
+            options,
+        )
         self._predicted, self._excluded, self._unranked = predicted, excluded, unranked
         self._block, self._step, self._round = range(0), 0, 0
         self.confidence: dict[int, float] = {}
@@ -176,15 +223,20 @@ class Commits:
         tokens: list[int],
         accepted: int,
     ) -> list[int]:
-        """Put tokens, the first `accepted` of them drafts, at the first positions of the segment; there may be none.
+        """Put tokens, the first `accepted` of them drafts, at the first positions of the segment;
+        there may be none.
 
         Returns the positions that are still unresolved; none once an EOS ends the response.
         """
         resolved = segment[: len(tokens)]
         if tokens:
-            probs_N = verified.probs_of(tokens, exclude=self._unranked)  # pi(token) at temperature 1
+            probs_N = verified.probs_of(
+                tokens, exclude=self._unranked
+            )  # pi(token) at temperature 1
             rest: How = "corrected" if proposal.tokens else "drawn"
-            how: list[How] = ["accepted" if number < accepted else rest for number in range(len(tokens))]
+            how: list[How] = [
+                "accepted" if number < accepted else rest for number in range(len(tokens))
+            ]
             if accepted and proposal.first_target_1V is not None:
                 how[0] = "known"
             self._request.commit(resolved, tokens, probs_N, how)
@@ -203,7 +255,12 @@ class Commits:
         return left
 
     def _record(
-        self, segment: list[int], proposal: Proposal, verified: Verified, committed: int, accepted: int
+        self,
+        segment: list[int],
+        proposal: Proposal,
+        verified: Verified,
+        committed: int,
+        accepted: int,
     ) -> None:
         """Note the window, and before it the drafts that it rejected."""
         request, proposed = self._request, min(len(verified.logits_WV), len(proposal.tokens))
@@ -212,11 +269,18 @@ class Commits:
         def rejected() -> Rejected:
             tokens = proposal.tokens[drafts]
             assert proposal.logits_WV is not None
-            of_draft, of_target = Verified(proposal.logits_WV[drafts], {}), Verified(verified.logits_WV[drafts], {})
-            probs = (each.probs_of(tokens, exclude=self._excluded) for each in (of_draft, of_target))
+            of_draft, of_target = (
+                Verified(proposal.logits_WV[drafts], {}),
+                Verified(verified.logits_WV[drafts], {}),
+            )
+            probs = (
+                each.probs_of(tokens, exclude=self._excluded) for each in (of_draft, of_target)
+            )
             return Rejected(segment[drafts], tokens, *probs)
 
         if accepted < proposed:
             request.reject(rejected)
-        window = Window(self._step, self._round, segment[0] - request.start, proposed, accepted, committed)
+        window = Window(
+            self._step, self._round, segment[0] - request.start, proposed, accepted, committed
+        )
         request.record(window, segment[: max(proposed, committed)])

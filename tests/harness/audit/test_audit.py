@@ -1,4 +1,5 @@
-"""The audit: its numbers against known ones, its verdicts on decoders that are right and on broken ones."""
+"""The audit: its numbers against known ones, its verdicts on decoders that are right and on broken
+ones."""
 
 import json
 import math
@@ -85,7 +86,9 @@ def test_one_step_of_fef_and_one_token_in_random_order_are_exact(results: list[R
 
 
 @pytest.mark.parametrize("steps", ["2 steps", "4 steps"])
-def test_more_steps_of_fef_have_one_law_for_all_windows_and_drafts(results: list[Result], steps: str) -> None:
+def test_more_steps_of_fef_have_one_law_for_all_windows_and_drafts(
+    results: list[Result], steps: str
+) -> None:
     same = [result for result in results if result.case.decoder == f"FeF, {steps}"]
     assert len(same) == 5 and same[0].to_reference is None
     for result in same[1:]:
@@ -115,7 +118,10 @@ def test_divergence_is_given_for_exact_laws_only(results: list[Result]) -> None:
 def test_an_inexact_fef_is_reported(tmp_path: Path) -> None:
     with broken_residual():
         failures = law_failures(audit_law(2, 2, SMALL, tmp_path, fef_only))
-    assert any(failure.startswith("FeF, 1 step (window 2, other draft) is not exact") for failure in failures)
+    assert any(
+        failure.startswith("FeF, 1 step (window 2, other draft) is not exact")
+        for failure in failures
+    )
     assert any("has another law than without speculation" in failure for failure in failures)
 
 
@@ -124,10 +130,16 @@ def test_a_residual_that_is_not_broken_is_said_to_be_not_caught(
 ) -> None:
     monkeypatch.setattr("harness.audit.exact.broken_residual", nullcontext)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, fef_only))
-    assert len(failures) == 1 and failures[0].startswith("FeF, broken residual") and "not caught" in failures[0]
+    assert (
+        len(failures) == 1
+        and failures[0].startswith("FeF, broken residual")
+        and "not caught" in failures[0]
+    )
 
 
-def test_a_parallel_decoder_that_looks_exact_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parallel_decoder_that_looks_exact_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     independent = torch.full((2, 2), 0.25, dtype=torch.float64)
     monkeypatch.setattr("harness.audit.oracle.random_table", lambda *_: independent)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, lambda cases: cases[:5]))
@@ -149,9 +161,15 @@ def test_a_sampled_law_is_within_its_bound_of_the_exact_one() -> None:
 
 
 def test_the_sampling_bound_covers_as_often_as_it_says() -> None:
-    probabilities = torch.softmax(torch.randn(8, generator=torch.Generator().manual_seed(0)), 0).double()
-    drawn = torch.multinomial(probabilities, 500 * 200, replacement=True, generator=torch.Generator().manual_seed(1))
-    frequencies = torch.stack([torch.bincount(part, minlength=8) / 200 for part in drawn.split(200)])
+    probabilities = torch.softmax(
+        torch.randn(8, generator=torch.Generator().manual_seed(0)), 0
+    ).double()
+    drawn = torch.multinomial(
+        probabilities, 500 * 200, replacement=True, generator=torch.Generator().manual_seed(1)
+    )
+    frequencies = torch.stack(
+        [torch.bincount(part, minlength=8) / 200 for part in drawn.split(200)]
+    )
     away = (frequencies - probabilities).abs().sum(1) / 2
     assert float((away > sampling_bound(8, 200, 0.05)).double().mean()) < 0.05
     assert float(away.mean()) <= math.sqrt(8 / 200) / 2
@@ -163,10 +181,16 @@ def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
     assert table["largest error"].max() < EXACT and lemma_failures(table) == []
 
 
-def test_the_lemma_needs_positions_that_are_corrupted_independently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lemma_needs_positions_that_are_corrupted_independently(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = random_table(2, 3)
-    entangled = torch.softmax(torch.randn((2,) * 6, generator=torch.Generator().manual_seed(0)).flatten(), 0)
-    monkeypatch.setattr("harness.audit.fef.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
+    entangled = torch.softmax(
+        torch.randn((2,) * 6, generator=torch.Generator().manual_seed(0)).flatten(), 0
+    )
+    monkeypatch.setattr(
+        "harness.audit.fef.joint_of", lambda *_: entangled.reshape((2,) * 6).double()
+    )
     first, second = lemma_errors(table, Uniform(2), 0.5)
     assert first > 0.01 and second > 0.01
 
@@ -180,12 +204,17 @@ def test_a_law_that_is_not_the_posterior_is_reported() -> None:
 
 # The neural section
 def exact_distances(table: torch.Tensor) -> list[float]:
-    """Total variation between the first w positions' joint and the product of their marginals, w = 1 .. d."""
-    marginals = [table.movedim(position, 0).reshape(len(table), -1).sum(1) for position in range(table.dim())]
+    """Total variation between the first w positions' joint and the product of their marginals, w =
+    1 .. d."""
+    marginals = [
+        table.movedim(position, 0).reshape(len(table), -1).sum(1) for position in range(table.dim())
+    ]
     values = []
     for w in range(1, table.dim() + 1):
         joint = table.sum(tuple(range(w, table.dim()))) if w < table.dim() else table
-        product = {x: math.prod(float(marginals[i][t]) for i, t in enumerate(x)) for x in table_law(joint)}
+        product = {
+            x: math.prod(float(marginals[i][t]) for i, t in enumerate(x)) for x in table_law(joint)
+        }
         values.append(total_variation(table_law(joint), product))
     return values
 
@@ -203,30 +232,59 @@ def test_columns_share_one_scale_and_name_their_bound() -> None:
     groups = [Prompts("a", [[0], [1]], 3), Prompts("b", [[0]], 3)]
     table = audit_neural(backbone, groups, span=2, chains=50, seed=0, level=0.05)
     assert list(table) == ["a", "b", "all"] and list(table.index) == ["1", "2", "95% bound"]
-    assert table.loc["2", "all"] == pytest.approx((2 * table.loc["2", "a"] + table.loc["2", "b"]) / 3)
+    assert table.loc["2", "all"] == pytest.approx(
+        (2 * table.loc["2", "a"] + table.loc["2", "b"]) / 3
+    )
     assert table.loc["95% bound"].tolist() == [hoeffding(n, 0.05) for n in (100, 50, 150)]
 
 
 @pytest.mark.parametrize("line", ["not json", '{"prompt": 3}', "", None])
 def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | None) -> None:
-    path, says = tmp_path / "prompts.jsonl", "cannot be read" if line is None else "line 3: not a JSON object"
+    path, says = (
+        tmp_path / "prompts.jsonl",
+        "cannot be read" if line is None else "line 3: not a JSON object",
+    )
     if line is not None:
-        path.write_text(('{"prompt": "Sort [ cat ]"}\n\n' if line else "\n") + line, encoding="utf-8")
+        path.write_text(
+            ('{"prompt": "Sort [ cat ]"}\n\n' if line else "\n") + line, encoding="utf-8"
+        )
     with pytest.raises(UserError, match="holds no prompt" if line == "" else says):
         prompts_of(load_backbone("nano"), path, 1, None)
 
 
 # The command line
 @pytest.mark.parametrize(
-    "sections", [["law", "lemma", "neural"], pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow)]
+    "sections",
+    [
+        ["law", "lemma", "neural"],
+        pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow),
+    ],
 )
-def test_all_is_printed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: list[str]) -> None:
+def test_all_is_printed_and_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: list[str]
+) -> None:
     prompts, out = tmp_path / "mine.jsonl", tmp_path / "out"
     prompts.write_text('{"prompt": "Sort [ cat, ant ]"}')
-    line = ["--sections", ",".join(sections), "--positions", "2", "--samples", "300", "--prompts", str(prompts)]
-    assert main([*line, "--gen-length", "8", "--span", "3", "--chains", "4", "--out", str(out)]) == 0
+    line = [
+        "--sections",
+        ",".join(sections),
+        "--positions",
+        "2",
+        "--samples",
+        "300",
+        "--prompts",
+        str(prompts),
+    ]
+    assert (
+        main([*line, "--gen-length", "8", "--span", "3", "--chains", "4", "--out", str(out)]) == 0
+    )
     printed = capsys.readouterr().out
-    assert "SSD is left out" in printed and "Selection bias" in printed and "x_t^>=i" in printed and "mine" in printed
+    assert (
+        "SSD is left out" in printed
+        and "Selection bias" in printed
+        and "x_t^>=i" in printed
+        and "mine" in printed
+    )
     record = json.loads((out / "audit.json").read_text())
     assert record["failures"] == [] and {"arguments", "environment", *sections} <= set(record)
     assert list(pd.read_csv(out / "neural.csv")["w"]) == ["1", "2", "3", "95% bound"]
@@ -253,7 +311,9 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
         (["--sections", "lemma", "--out", __file__], "File exists"),
     ],
 )
-def test_what_makes_no_audit_is_refused(line: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_makes_no_audit_is_refused(
+    line: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert named in refused(main, line, capsys)
 
 
@@ -273,20 +333,28 @@ def test_every_chain_has_one_law(chains_table: pd.DataFrame) -> None:
 
 @pytest.mark.slow
 def test_the_chains_are_different_ones(chains_table: pd.DataFrame) -> None:
-    apart = chains_table[chains_table["decoded with"] == NO_SPECULATION].set_index("chain")["TV to full verification"]
+    apart = chains_table[chains_table["decoded with"] == NO_SPECULATION].set_index("chain")[
+        "TV to full verification"
+    ]
     assert apart["one context"] > apart["fresh below 0.65"] > 1e-3 and apart["by confidence"] > 1e-3
 
 
 @pytest.mark.slow
 def test_a_broken_residual_that_nobody_notices_fails(chains_table: pd.DataFrame) -> None:
     unseen = chains_table.assign(**{"TV to no speculation": 0.0})
-    assert len(chains_failures(unseen)) == len(CHAINS) and "is not caught" in chains_failures(unseen)[0]
+    assert (
+        len(chains_failures(unseen)) == len(CHAINS)
+        and "is not caught" in chains_failures(unseen)[0]
+    )
 
 
 def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that ends at its last draft instead of where its target is in doubt has another law."""
+    """A window that ends at its last draft instead of where its target is in doubt has another
+    law."""
     monkeypatch.setattr(chains, "CHAINS", {"fresh": CHAINS["fresh below 0.65"]})
-    monkeypatch.setattr(TwoStreamVerifier, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV)))
+    monkeypatch.setattr(
+        TwoStreamVerifier, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV))
+    )
     failures = chains_failures(audit_chains(tokens=2, seed=0))
     assert failures and "has another law than without speculation" in failures[0]
 
@@ -304,7 +372,9 @@ def apart(backbone: Backbone, contexts: Contexts) -> pd.DataFrame:
     return distances(backbone, [EXAMPLE], [probs_along(backbone, EXAMPLE, None)[0]], contexts)
 
 
-def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled_in(backbone: Backbone) -> None:
+def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled_in(
+    backbone: Backbone,
+) -> None:
     found = probs_along(backbone, EXAMPLE, None)[0]
     prompt, response = EXAMPLE
     for position in range(len(response)):
@@ -315,14 +385,19 @@ def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled
 
 
 def test_in_a_longer_segment_they_differ_except_at_its_first_position(backbone: Backbone) -> None:
-    full, two_stream = (probs_along(backbone, EXAMPLE, contexts)[0] for contexts in (None, Contexts(anchor=3)))
+    full, two_stream = (
+        probs_along(backbone, EXAMPLE, contexts)[0] for contexts in (None, Contexts(anchor=3))
+    )
     away = (full - two_stream).abs().sum(1)
     assert away[[0, 3]].max() < 1e-5 < away[[1, 2, 4, 5]].min()
 
 
 def test_where_it_is_in_doubt_the_target_is_the_papers(backbone: Backbone) -> None:
-    """Below every probability: the same context throughout. Above all of them: a fresh one for each position."""
-    one, some, all_fresh = (apart(backbone, Contexts(fresh_below=c)).loc[0] for c in (0.0, 0.2, 1.1))
+    """Below every probability: the same context throughout. Above all of them: a fresh one for each
+    position."""
+    one, some, all_fresh = (
+        apart(backbone, Contexts(fresh_below=c)).loc[0] for c in (0.0, 0.2, 1.1)
+    )
     assert [one["contexts"], all_fresh["contexts"]] == [1, 6] and 1 < some["contexts"] < 6
     assert one["tv"] > some["tv"] > 1e-3 and all_fresh["tv"] < 1e-5
 

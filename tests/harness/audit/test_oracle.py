@@ -31,7 +31,9 @@ KERNELS = [Uniform(3), Kernel(torch.tensor([0.5, 0.3, 0.2]))]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 
 
-def likelihood(kernel: Kernel, t: float, x_0: tuple[int, ...], x_t: tuple[int, ...], first: int = 0) -> float:
+def likelihood(
+    kernel: Kernel, t: float, x_0: tuple[int, ...], x_t: tuple[int, ...], first: int = 0
+) -> float:
     """q(x_t | x_0) of the positions from `first` on."""
     q = kernel.cumulative(t)
     return math.prod(float(q[a, b]) for a, b in zip(x_0[first:], x_t[first:], strict=True))
@@ -48,7 +50,9 @@ def test_prefix_oracle_is_bayes_rule_on_the_joint(kernel: Kernel, t: float) -> N
             weights = [0.0] * 3
             for x_0, probability in table_law(table).items():
                 if x_0[:position] == row[:position]:
-                    weights[x_0[position]] += probability * likelihood(kernel, t, x_0, row, position)
+                    weights[x_0[position]] += probability * likelihood(
+                        kernel, t, x_0, row, position
+                    )
             expected = [weight / sum(weights) for weight in weights] + [0.0, 0.0]
             assert logits_LV[position].exp().tolist() == pytest.approx(expected, abs=1e-12)
 
@@ -70,7 +74,12 @@ def test_posterior_is_bayes_rule_on_the_joint(kernel: Kernel) -> None:
 
 def test_posterior_at_the_last_time_is_the_table() -> None:
     table = random_table(2, 3)
-    assert total_variation(table_law(posterior_table(table, Uniform(2), 1.0, (1, 1, 0))), table_law(table)) < 1e-12
+    assert (
+        total_variation(
+            table_law(posterior_table(table, Uniform(2), 1.0, (1, 1, 0))), table_law(table)
+        )
+        < 1e-12
+    )
 
 
 def test_total_variation_and_divergence_of_known_laws() -> None:
@@ -87,10 +96,15 @@ def test_laws_without_a_common_outcome_are_farthest_apart() -> None:
 
 
 def uneven(sampler: Sampler) -> torch.Tensor:
-    """A tree of 1 + 2 + 6 leaves: a three-way choice, then none, one of two, or one of two and one of three."""
+    """A tree of 1 + 2 + 6 leaves: a three-way choice, then none, one of two, or one of two and one
+    of three."""
     (first,) = sampler.tokens(torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64)).tolist()
     more = [int(sampler.accept(0.5))] if first else []
-    more += sampler.tokens(torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)).tolist() if first == 2 else []
+    more += (
+        sampler.tokens(torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)).tolist()
+        if first == 2
+        else []
+    )
     return torch.tensor([first, *more])
 
 
@@ -101,7 +115,8 @@ def test_every_branch_is_walked_once() -> None:
 
 
 def test_the_estimate_of_the_branches_is_unbiased() -> None:
-    # A probe gives 3, 6 or 18 with probability 1/3 each: mean 9, standard deviation 6.5; six standard errors.
+    # A probe gives 3, 6 or 18 with probability 1/3 each: mean 9, standard deviation 6.5; six
+    # standard errors.
     assert abs(count_branches(uneven, probes=10_000) - 9) < 6 * 6.5 / 100
     assert count_branches(uneven, 10, seed=3) == count_branches(uneven, 10, seed=3)
 
@@ -117,7 +132,10 @@ def test_branches_that_do_not_add_up_are_reported() -> None:
 
 
 def test_an_order_with_a_quota_ranks_one_subset_first() -> None:
-    orders = [order.topk(2).indices.sort().values.tolist() for order, _ in branches(lambda s: s.order(3), quota=2)]
+    orders = [
+        order.topk(2).indices.sort().values.tolist()
+        for order, _ in branches(lambda s: s.order(3), quota=2)
+    ]
     assert sorted(orders) == [[0, 1], [0, 2], [1, 2]]
     assert BranchSampler(quota=5).order(3).tolist() == [1, 1, 1]
 
@@ -127,7 +145,9 @@ def test_the_law_of_llada_in_random_order_is_the_same_with_a_quota(quota: int) -
     backbone = TableBackbone(random_table(2, 3))
     options = {"gen_length": 3, "steps": 3 // quota, "temperature": 1.0, "remasking": "random"}
     run = partial(decode, backbone, PROMPT, "llada", **options)
-    laws = [enumerate_law(lambda sampler: run(sampler=sampler).tokens, top) for top in (None, quota)]
+    laws = [
+        enumerate_law(lambda sampler: run(sampler=sampler).tokens, top) for top in (None, quota)
+    ]
     assert total_variation(*laws) < 1e-12
 
 

@@ -1,4 +1,5 @@
-"""The command: its records, its refusals, and all parts of a machine with a GPU, tried on the CPU."""
+"""The command: its records, its refusals, and all parts of a machine with a GPU, tried on the
+CPU."""
 
 import json
 import subprocess
@@ -22,15 +23,22 @@ from harness.records.store import Run, read_run
 TINY = ["--arch", "llada-tiny", "--layers", "1", "--prompt", "8", "--response", "16"]
 
 
-def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_record_holds_tables_and_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "bench.json"
-    assert main(["--response", "8", "--repeats", "1", "--methods", "llada,fef-2", "--out", str(out)]) == 0
+    assert (
+        main(["--response", "8", "--repeats", "1", "--methods", "llada,fef-2", "--out", str(out)])
+        == 0
+    )
     record = json.loads(out.read_text())
     assert set(record) == {"arguments", "environment", "methods"}
     assert "overhead, %" in capsys.readouterr().out
 
 
-def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_record_of_the_costs_holds_all_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "costs.json"
     assert main(["--costs", *TINY, "--repeats", "1", "--rows", "1,2", "--out", str(out)]) == 0
     saved = json.loads(out.read_text())
@@ -51,27 +59,36 @@ def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest
 def test_what_cannot_be_measured_is_refused_before_a_model_is_loaded(
     line: list[str], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_wrappers, "load_backbone", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(
+        model_wrappers, "load_backbone", lambda *_: pytest.fail("the model was loaded")
+    )
     with pytest.raises(UserError, match=named):
         main(line)
 
 
 @pytest.mark.parametrize("name", ["sdar", "diffusion_gemma"])
 def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"attends in blocks of \d, and whole sequences are measured here"):
+    with pytest.raises(
+        UserError, match=r"attends in blocks of \d, and whole sequences are measured here"
+    ):
         main(["--model", str(checkpoint(name, tmp_path / "model")), "--costs"])
 
 
 # --gpu
-def test_a_part_that_fails_is_named_and_others_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_that_fails_is_named_and_others_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def broken(options: bench.BenchOptions) -> bench.Tables:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bench, "costs", broken)
     monkeypatch.setattr(
-        "harness.bench.decoders.bench_responses", lambda *_: ({"parity": pd.DataFrame({"ms": [1]})}, [])
+        "harness.bench.decoders.bench_responses",
+        lambda *_: ({"parity": pd.DataFrame({"ms": [1]})}, []),
     )
-    monkeypatch.setattr("harness.bench.decoders.bench_methods", lambda *_: pd.DataFrame({"ms": [1]}))
+    monkeypatch.setattr(
+        "harness.bench.decoders.bench_methods", lambda *_: pd.DataFrame({"ms": [1]})
+    )
     monkeypatch.setattr("harness.bench.passes.bench_training", lambda *_: pd.DataFrame({"ms": [1]}))
     with pytest.raises(UserError, match="not measured: passes, 40 tokens, passes, 64 tokens"):
         main(["--gpu", "--device", "cpu", "--out", str(tmp_path / "gpu.json")])
@@ -117,4 +134,7 @@ def test_responses_that_are_not_the_golden_ones_are_counted_apart_and_named(four
     tables, notes = bench_responses(Run(four.folder, four.meta, items, four.windows), "cpu", 1)
     counts = {"equal": 2, "other costs": 1, "other tokens": 1}
     assert tables["parity"].to_dict("records") == [{"method": METHOD, "responses": 4, **counts}]
-    assert notes == [f"other tokens: {METHOD} {items.loc[1, 'suite']} 0"] and tables["suites"]["ms"].gt(0).all()
+    assert (
+        notes == [f"other tokens: {METHOD} {items.loc[1, 'suite']} 0"]
+        and tables["suites"]["ms"].gt(0).all()
+    )

@@ -1,4 +1,5 @@
-"""Decoders, estimates and training: what is counted is right; what is timed is printed, never asserted."""
+"""Decoders, estimates and training: what is counted is right; what is timed is printed, never
+asserted."""
 
 import pytest
 import torch
@@ -14,9 +15,14 @@ from model_wrappers import decode, load_backbone
 def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
     presets = methods_named("decoders,savings")
-    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, presets=presets).set_index("method")
+    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, presets=presets).set_index(
+        "method"
+    )
     assert list(table.index) == list(presets)
-    assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
+    assert (
+        table.loc["llada", "forwards"] == 8
+        and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
+    )
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
     assert (table["calls, ms"] < table["decoder, ms"]).all()
@@ -25,7 +31,9 @@ def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
 @pytest.mark.parametrize("method", ["llada", "fef-two-stream"])
 def test_every_call_of_the_model_is_timed_and_the_tokens_are_the_same(method: str) -> None:
     backbone, prompt_P = tiny_llada(), torch.tensor([1, 2, 3])
-    ((_, options),) = options_of(backbone, "bench", methods_named(method), {"gen_length": 8}).items()
+    ((_, options),) = options_of(
+        backbone, "bench", methods_named(method), {"gen_length": 8}
+    ).items()
     timed, seconds = with_timed_calls(backbone)
     out = decode(timed, prompt_P, **options)
     assert torch.equal(out.tokens, decode(backbone, prompt_P, **options).tokens)
@@ -35,8 +43,14 @@ def test_every_call_of_the_model_is_timed_and_the_tokens_are_the_same(method: st
 @pytest.mark.slow
 def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
     table = bench_training("nano", repeats=1).set_index("objective")
-    assert table.loc["llada", "rows a batch"] == 16 and table.loc["fef, 4 positions", "rows a batch"] <= 64
-    assert table.loc["fef, all positions", "rows a batch"] > table.loc["fef, 16 positions", "rows a batch"]
+    assert (
+        table.loc["llada", "rows a batch"] == 16
+        and table.loc["fef, 4 positions", "rows a batch"] <= 64
+    )
+    assert (
+        table.loc["fef, all positions", "rows a batch"]
+        > table.loc["fef, 16 positions", "rows a batch"]
+    )
     assert table.loc["fef, two-stream mask", "rows a batch"] == 16
     assert (table["tokens a second"] > 0).all()
 
@@ -60,7 +74,9 @@ def test_a_call_reads_weights_and_keys_and_does_two_operations_a_weight() -> Non
 
 def test_llada_decodes_a_whole_sequence_at_every_call_and_arithmetic_bounds_it() -> None:
     methods = methods_named("llada,threshold")
-    table = estimate(load_backbone("nano-long"), "h100", ["gsm8k-long"], 1, methods).set_index("method")
+    table = estimate(load_backbone("nano-long"), "h100", ["gsm8k-long"], 1, methods).set_index(
+        "method"
+    )
     calls, tokens = table.loc["llada", ["calls", "tokens"]]
     assert calls == 128 and tokens % 128 == 0
     assert table.loc["llada", "speed"] == 1 < table.loc["threshold", "speed"]

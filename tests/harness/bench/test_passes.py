@@ -14,7 +14,9 @@ def test_statements_are_relative_to_a_plain_forward() -> None:
     costs = Costs(2.0, 3.0, 2.5, {1: 2.0, 16: 20.0}, {7: 0.4, 31: 1.0})
     assert costs.passes()["context pass and two-stream verification"] == 3.5
     said = " ".join(statements(costs))
-    assert "A 16-token verification pass costs 0.50 plain forwards" in said and "together 1.75" in said
+    assert (
+        "A 16-token verification pass costs 0.50 plain forwards" in said and "together 1.75" in said
+    )
     assert "16 drafts costs 10.00 plain forwards, a draft pass 1.50" in said
 
 
@@ -28,18 +30,31 @@ def test_costs_are_measured_for_rows_lengths_and_windows_that_fit() -> None:
     assert list(tables) == ["rows", "lengths", "two-stream", "passes", "fits"]
     assert tables["rows"]["rows"].tolist() == [1, 2, 4] == list(costs.literal)
     assert tables["lengths"]["tokens"].tolist() == [6, 12, 24, 48]
-    assert bench_costs(tiny_llada(), 20, 20, 1, (1, 2))[1]["lengths"]["tokens"].tolist() == [10, 20, 40]  # 80 > 64
+    assert bench_costs(tiny_llada(), 20, 20, 1, (1, 2))[1]["lengths"]["tokens"].tolist() == [
+        10,
+        20,
+        40,
+    ]  # 80 > 64
     assert tables["two-stream"]["window"].tolist() == [4, 8, 16]  # 32 and 64 exceed the sequence
-    assert tables["two-stream"]["tokens"].tolist() == [2 * 4 - 1, 2 * 8 - 1, 2 * 16 - 1]  # nobody sees the last draft
+    assert tables["two-stream"]["tokens"].tolist() == [
+        2 * 4 - 1,
+        2 * 8 - 1,
+        2 * 16 - 1,
+    ]  # nobody sees the last draft
     assert set(tables["two-stream"]["tokens"]) == set(costs.two_stream)
     assert tables["passes"].set_index("pass").loc["plain forward", "plain forwards"] == 1
-    measured = [tables[name] for name in ("rows", "lengths", "two-stream")]  # the others are fitted or extrapolated
+    measured = [
+        tables[name] for name in ("rows", "lengths", "two-stream")
+    ]  # the others are fitted or extrapolated
     assert all((table.select_dtypes("number") > 0).all(axis=None) for table in measured)
 
 
 def parameters(hidden: int, layers: int, mlp: int, vocabulary: int) -> int:
-    """Those of a LLaDA model: four square projections, three of the MLP and two norms a layer; two vocabularies."""
-    return layers * (4 * hidden**2 + 3 * hidden * mlp + 2 * hidden) + 2 * vocabulary * hidden + hidden
+    """Those of a LLaDA model: four square projections, three of the MLP and two norms a layer; two
+    vocabularies."""
+    return (
+        layers * (4 * hidden**2 + 3 * hidden * mlp + 2 * hidden) + 2 * vocabulary * hidden + hidden
+    )
 
 
 @pytest.mark.parametrize("layers", [None, 1, 3])

@@ -1,4 +1,5 @@
-"""Published settings: where they hold, what goes before them, and that every decoder takes what is written for it."""
+"""Published settings: where they hold, what goes before them, and that every decoder takes what is
+written for it."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ from harness.options import parsed
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
-from harness.suites.published import PUBLISHED, Published, family_of, published_accuracy, settings_of_model
+from harness.suites.published import (
+    PUBLISHED,
+    Published,
+    family_of,
+    published_accuracy,
+    settings_of_model,
+)
 from harness.suites.registry import SUITES, suite_named
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.decoders import METHODS
@@ -30,8 +37,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(data: Path | str, *line: str, model: str = LLADA) -> dict[str, dict[str, Any]]:
     """The settings of every method on GSM8K and HumanEval."""
-    options = parsed(RunOptions, ["--model", model, "--data", str(data), "--suite", "gsm8k,humaneval", *line])
-    return {name: method["suites"] for name, method in resolve(options).config.to_json()["methods"].items()}
+    options = parsed(
+        RunOptions, ["--model", model, "--data", str(data), "--suite", "gsm8k,humaneval", *line]
+    )
+    return {
+        name: method["suites"]
+        for name, method in resolve(options).config.to_json()["methods"].items()
+    }
 
 
 @pytest.mark.parametrize("entry", PUBLISHED, ids=lambda entry: entry.source)
@@ -45,7 +57,11 @@ def test_published_settings_can_be_decoded_with(entry: Published) -> None:
 
 def test_fast_dllms_rows_have_its_blocks_and_lladas_row_has_its_own(data: Path) -> None:
     found = settings(data, "--methods", "llada,threshold,factor,entropy")
-    assert found["llada"]["gsm8k"] == {"gen_length": 256, "block_length": 8, "options": {"steps": 256}}
+    assert found["llada"]["gsm8k"] == {
+        "gen_length": 256,
+        "block_length": 8,
+        "options": {"steps": 256},
+    }
     assert found["entropy"]["gsm8k"] == {"gen_length": 256, "block_length": 8, "options": {}}
     for name, options in (("threshold", {"tau": 0.9}), ("factor", {"f": 1.0})):
         own = found[name]["gsm8k"]
@@ -55,7 +71,9 @@ def test_fast_dllms_rows_have_its_blocks_and_lladas_row_has_its_own(data: Path) 
 
 
 def test_what_a_preset_or_the_command_line_sets_goes_before_them(data: Path) -> None:
-    own = settings(data, "--methods", "threshold(tau=0.8)", "--gen-length", "64")["threshold(tau=0.8)"]["gsm8k"]
+    own = settings(data, "--methods", "threshold(tau=0.8)", "--gen-length", "64")[
+        "threshold(tau=0.8)"
+    ]["gsm8k"]
     assert own == {"gen_length": 64, "block_length": 32, "options": {"tau": 0.8}}  # and no source
 
 
@@ -65,7 +83,8 @@ def test_they_do_not_hold_for_generated_problems() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "family"), [(LLADA, "llada"), ("nano", "llada"), ("someone/else", ""), ("a b//c", ""), ("", "")]
+    ("model", "family"),
+    [(LLADA, "llada"), ("nano", "llada"), ("someone/else", ""), ("a b//c", ""), ("", "")],
 )
 def test_the_family_is_that_of_the_config_or_of_the_name(model: str, family: str) -> None:
     assert family_of(model) == family
@@ -81,7 +100,13 @@ def test_a_model_without_settings_has_the_suites(model: str) -> None:
 @pytest.mark.parametrize(
     ("model", "suite", "length", "block", "options"),
     [
-        ("/models/LLaDA-1___5/", "math500", 1024, 128, {"options": {"confidence_eos_eot_inf": True}}),
+        (
+            "/models/LLaDA-1___5/",
+            "math500",
+            1024,
+            128,
+            {"options": {"confidence_eos_eot_inf": True}},
+        ),
         ("Dream-org/Dream-v0-Instruct-7B", "humaneval", 768, 768, {}),
         ("apple/DiffuCoder-7B-cpGRPO", "mbpp", 256, 256, {}),
         ("inclusionAI/LLaDA-MoE-7B-A1B-Instruct", "gsm8k", 1024, 64, {}),
@@ -90,7 +115,11 @@ def test_a_model_without_settings_has_the_suites(model: str) -> None:
 def test_a_model_has_the_settings_of_its_name(
     model: str, suite: str, length: int, block: int, options: dict[str, Any]
 ) -> None:
-    assert settings_of_model(model, suite) == {"gen_length": length, "block_length": block, **options}
+    assert settings_of_model(model, suite) == {
+        "gen_length": length,
+        "block_length": block,
+        **options,
+    }
     assert settings_of_model(model, "lists") is None
 
 
@@ -111,7 +140,11 @@ def test_an_accuracy_is_that_of_the_same_model_decoder_and_settings(
 ) -> None:
     (preset,) = methods_named("llada").values()
     setting = preset.for_suite(suite, suite_named(suite).settings_for(LLADA, small=False), changed)
-    values = {"gen_length": setting.gen_length, "block_length": setting.block_length, **setting.options}
+    values = {
+        "gen_length": setting.gen_length,
+        "block_length": setting.block_length,
+        **setting.options,
+    }
     found = published_accuracy(model, decoder, suite, values)
     assert (found and found[0]) == number
 

@@ -1,4 +1,5 @@
-"""DDOSP's schedule: the dynamic program against brute force, the profile against a known law, the command, a run."""
+"""DDOSP's schedule: the dynamic program against brute force, the profile against a known law, the
+command, a run."""
 
 import itertools
 import json
@@ -38,7 +39,9 @@ def test_the_schedule_is_the_best_of_all(length: int) -> None:
         assert len(counts) == steps and sum(counts) == length and min(counts) >= 1
         cuts = itertools.combinations(range(1, length), steps - 1)
         everything = [np.diff([0, *cut, length]).tolist() for cut in cuts]
-        assert schedule_error(profile, counts) == pytest.approx(min(schedule_error(profile, c) for c in everything))
+        assert schedule_error(profile, counts) == pytest.approx(
+            min(schedule_error(profile, c) for c in everything)
+        )
 
 
 def test_where_schedules_are_equally_good_the_most_even_one_is_taken() -> None:
@@ -66,40 +69,56 @@ def test_the_profile_is_the_mean_loss_over_masked_tokens() -> None:
 def test_every_block_has_its_profile_given_the_blocks_before_it() -> None:
     table = random_table(real=2, length=4).double()
     response = (0, 1, 1, 0)
-    profiles = estimate_profiles(TableBackbone(table), [Example([0], list(response))], 2, subsets=40, batch=7, seed=0)
+    profiles = estimate_profiles(
+        TableBackbone(table), [Example([0], list(response))], 2, subsets=40, batch=7, seed=0
+    )
 
     def loss(place: int, given: tuple[int, ...]) -> float:
         """-log p(x_place | x_given), by summing the table."""
         axes = {other: response[other] for other in given}
         evidence = table[tuple(axes.get(axis, slice(None)) for axis in range(4))]
-        joint = table[tuple((axes | {place: response[place]}).get(axis, slice(None)) for axis in range(4))]
+        joint = table[
+            tuple((axes | {place: response[place]}).get(axis, slice(None)) for axis in range(4))
+        ]
         return -float((joint.sum() / evidence.sum()).log())
 
     for block, before in ((0, ()), (1, (0, 1))):
         first, second = 2 * block, 2 * block + 1
-        assert profiles[block, 0] == pytest.approx((loss(first, before) + loss(second, before)) / 2, rel=1e-5)
+        assert profiles[block, 0] == pytest.approx(
+            (loss(first, before) + loss(second, before)) / 2, rel=1e-5
+        )
         ends = sorted([loss(first, (*before, second)), loss(second, (*before, first))])
         assert ends[0] < profiles[block, 1] < ends[1]  # both subsets of one token were drawn
 
 
 def test_every_number_of_revealed_tokens_is_seen_equally_often() -> None:
     backbone = Recorder(tiny_llada())
-    estimate_profiles(backbone, [Example([1, 2], [4, 5, 6, 7])], block=2, subsets=3, batch=4, seed=0)
+    estimate_profiles(
+        backbone, [Example([1, 2], [4, 5, 6, 7])], block=2, subsets=3, batch=4, seed=0
+    )
     rows = torch.cat(backbone.inputs)
     masks = (rows == backbone.mask_id).sum(1)
     assert sorted(masks.tolist()) == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
-    assert (rows[masks <= 2, 2:4] == torch.tensor([4, 5])).all()  # the second block's rows have the first block clean
+    assert (
+        rows[masks <= 2, 2:4] == torch.tensor([4, 5])
+    ).all()  # the second block's rows have the first block clean
 
 
-def test_without_eos_the_profile_is_of_the_law_without_it_and_of_the_tokens_that_are_not_it() -> None:
+def test_without_eos_the_profile_is_of_the_law_without_it_and_of_the_tokens_that_are_not_it() -> (
+    None
+):
     backbone = tiny_llada()
     eos = backbone.eos_id
     response = [next(token for token in (4, 5) if token != eos), eos]
-    (profile,) = estimate_profiles(backbone, [Example([1, 2, 3], response)], 2, 8, 4, seed=0, logits_eos_inf=True)
+    (profile,) = estimate_profiles(
+        backbone, [Example([1, 2, 3], response)], 2, 8, 4, seed=0, logits_eos_inf=True
+    )
     for revealed, given in ((0, backbone.mask_id), (1, eos)):
         logits = backbone.logits(torch.tensor([[1, 2, 3, backbone.mask_id, given]]))[0, 3].double()
         logits[eos] = -torch.inf
-        assert profile[revealed] == pytest.approx(-float(logits.log_softmax(-1)[response[0]]), rel=1e-5)
+        assert profile[revealed] == pytest.approx(
+            -float(logits.log_softmax(-1)[response[0]]), rel=1e-5
+        )
 
 
 def made(folder: Path, *line: str) -> dict[str, Any]:
@@ -109,7 +128,9 @@ def made(folder: Path, *line: str) -> dict[str, Any]:
     return content
 
 
-def test_the_command_writes_a_schedule_with_its_provenance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_schedule_with_its_provenance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = made(tmp_path, "--suite", "lists")
     purpose = ("model", "suite", "gen_length", "block_length", "steps")
     assert [content[name] for name in purpose] == ["nano", "lists", 32, 32, 16]
@@ -120,9 +141,13 @@ def test_the_command_writes_a_schedule_with_its_provenance(tmp_path: Path, capsy
 
 
 def test_every_block_gets_a_schedule_of_its_own(tmp_path: Path) -> None:
-    content = made(tmp_path, "--suite", "lists", "--gen-length", "16", "--block-length", "4", "--steps", "8")
+    content = made(
+        tmp_path, "--suite", "lists", "--gen-length", "16", "--block-length", "4", "--steps", "8"
+    )
     assert [(len(block), sum(block)) for block in content["quotas"]] == [(2, 4)] * 4
-    assert np.array(content["profile"]).shape == np.array(content["estimated_profile"]).shape == (4, 4)
+    assert (
+        np.array(content["profile"]).shape == np.array(content["estimated_profile"]).shape == (4, 4)
+    )
 
 
 def test_another_model_takes_a_file_of_responses_and_lladas_own_lengths(
@@ -143,7 +168,9 @@ def test_another_model_takes_a_file_of_responses_and_lladas_own_lengths(
     )
     assert (content["block_length"], content["steps"]) == (8, 8)
     assert [(len(block), sum(block)) for block in content["quotas"]] == [(4, 8)] * 2
-    assert content["responses"]["name"] == "train.jsonl" and len(content["responses"]["sha256"]) == 64
+    assert (
+        content["responses"]["name"] == "train.jsonl" and len(content["responses"]["sha256"]) == 64
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +216,11 @@ def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
     length = suite_named(suite).settings_for("nano", small=True)["gen_length"]
     assert content["model"] == "nano" and content["weights"] == model_hashes(NANO)
     assert content["suite"] == suite and content["gen_length"] == content["block_length"] == length
-    assert len(read_schedule(f"nano/{suite}", 1, length // 2, length)[0]) == content["steps"] == length // 2
+    assert (
+        len(read_schedule(f"nano/{suite}", 1, length // 2, length)[0])
+        == content["steps"]
+        == length // 2
+    )
     assert content["error"] < content["uniform_error"]
 
 
@@ -198,22 +229,34 @@ def test_a_run_on_nano_takes_the_schedules_shipped_with_it() -> None:
     ddosp = config["methods"]["ddosp"]
     assert ddosp["label"] == "DDOSP"
     for suite, setting in ddosp["suites"].items():
-        assert setting["options"]["schedule"] == f"nano/{suite}" and len(setting["schedule_sha256"]) == 64
+        assert (
+            setting["options"]["schedule"] == f"nano/{suite}"
+            and len(setting["schedule_sha256"]) == 64
+        )
     assert str(NANO) not in json.dumps(config)
     assert "schedule_sha256" not in config["methods"]["llada"]["suites"]["gsm8k"]
 
 
 @pytest.mark.parametrize(
-    "line", [("--gen-length", "32"), ("--suite", "gsm8k-long"), ("--model", "someone/llada", "--data", "generated")]
+    "line",
+    [
+        ("--gen-length", "32"),
+        ("--suite", "gsm8k-long"),
+        ("--model", "someone/llada", "--data", "generated"),
+    ],
 )
-def test_what_no_shipped_schedule_fits_has_the_uniform_one_and_says_so(line: tuple[str, ...]) -> None:
+def test_what_no_shipped_schedule_fits_has_the_uniform_one_and_says_so(
+    line: tuple[str, ...],
+) -> None:
     ddosp = config_of("llada,ddosp", *line)["methods"]["ddosp"]
     assert ddosp["label"] == "DDOSP (uniform schedule)"
     (setting,) = ddosp["suites"].values()
     assert setting["options"]["schedule"] is setting["schedule_sha256"] is None
 
 
-def test_a_given_schedule_is_used_and_its_content_is_part_of_the_configuration(tmp_path: Path) -> None:
+def test_a_given_schedule_is_used_and_its_content_is_part_of_the_configuration(
+    tmp_path: Path,
+) -> None:
     path = given(tmp_path)
     for option in (path, tmp_path):  # the file, and the folder that it is in
         (method,) = config_of(f"ddosp(schedule={option})")["methods"].values()
@@ -230,7 +273,10 @@ def test_a_given_schedule_is_used_and_its_content_is_part_of_the_configuration(t
     [
         ({"suite": "math"}, "made for suite math, not for suite gsm8k"),
         ({"logits_eos_inf": True}, "made for logits_eos_inf True, not for logits_eos_inf False"),
-        ({"weights": {"model.safetensors": "0" * 64}}, "made for model nano with other weights, not for model nano"),
+        (
+            {"weights": {"model.safetensors": "0" * 64}},
+            "made for model nano with other weights, not for model nano",
+        ),
         ({"model": "x", "weights": {}}, "made for model x, not for model nano"),
     ],
 )

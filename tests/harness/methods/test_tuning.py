@@ -1,4 +1,5 @@
-"""Tuning: which settings are tried, what the rule chooses, its file as an element of --methods, and the command."""
+"""Tuning: which settings are tried, what the rule chooses, its file as an element of --methods, and
+the command."""
 
 import json
 from pathlib import Path
@@ -31,14 +32,21 @@ def of_model(decoder: str) -> Blocks | None:
     return BLOCK_MODEL if SPACES[decoder].blocks else None
 
 
-def resolved(elements: list[str], suites: dict[str, dict[str, int]], attends: Blocks | None) -> set[str]:
+def resolved(
+    elements: list[str], suites: dict[str, dict[str, int]], attends: Blocks | None
+) -> set[str]:
     """What settings decode with, whatever their spelling."""
     found = set()
     for preset in methods_named(elements).values():
         usual = structs.asdict(preset.decoder.options())
         own = [preset.for_suite(name, each, {}, attends=attends) for name, each in suites.items()]
         found.add(
-            str([(each.gen_length, each.block_length, sorted({**usual, **each.options}.items())) for each in own])
+            str(
+                [
+                    (each.gen_length, each.block_length, sorted({**usual, **each.options}.items()))
+                    for each in own
+                ]
+            )
         )
     return found
 
@@ -57,7 +65,9 @@ def test_every_decoder_tries_as_many_different_settings_its_defaults_first(
 
 def test_a_smaller_space_gives_all_it_has_once() -> None:
     assert settings("llada", SHORT, 8, 0, BLOCK_MODEL) == ["llada"]
-    assert len(settings("threshold", SHORT, 8, 0, BLOCK_MODEL)) == 5  # the default is one of its five
+    assert (
+        len(settings("threshold", SHORT, 8, 0, BLOCK_MODEL)) == 5
+    )  # the default is one of its five
 
 
 def test_blocks_divide_the_responses_of_every_suite() -> None:
@@ -73,7 +83,8 @@ def test_a_setting_decodes_with_the_checkpoint_of_a_role() -> None:
 
 
 def rows(*own: tuple[str, str, list[int], float]) -> pd.DataFrame:
-    """Settings on two suites, with how many problems are right, of 200 and of 50, and seconds on the first."""
+    """Settings on two suites, with how many problems are right, of 200 and of 50, and seconds on
+    the first."""
     made = []
     for number, (decoder, role, (first, second), seconds) in enumerate(own):
         right = {"s": np.arange(200) < first, "t": np.arange(50) < second}
@@ -91,7 +102,10 @@ def rows(*own: tuple[str, str, list[int], float]) -> pd.DataFrame:
 
 def picked(frame: pd.DataFrame, decoder: str, goal: str) -> list[int]:
     own = choose(frame)
-    return [each["s"]["tau"] for each in own.loc[(own["decoder"] == decoder) & (own["goal"] == goal), "settings"]]
+    return [
+        each["s"]["tau"]
+        for each in own.loc[(own["decoder"] == decoder) & (own["goal"] == goal), "settings"]
+    ]
 
 
 DEV = rows(
@@ -116,27 +130,45 @@ DEV = rows(
         "none is not below: the most accurate, of equals the slower",
     ],
 )
-def test_the_rule_chooses_a_fast_and_an_accurate_one(decoder: str, fast: int, accurate: int) -> None:
+def test_the_rule_chooses_a_fast_and_an_accurate_one(
+    decoder: str, fast: int, accurate: int
+) -> None:
     assert picked(DEV, decoder, "fast") == [fast]
     assert picked(DEV, decoder, "accurate") == [accurate]
 
 
 def test_the_bar_is_lladas_most_accurate_row_over_the_mean_of_suites_of_unequal_size() -> None:
-    # Pooled, the first LLaDA has more problems right (170 and 140 of 250); in the mean of suites the second has.
-    frame = rows(("llada", "base", [150, 20], 3), ("llada", "base", [100, 40], 1), ("threshold", "base", [100, 40], 2))
+    # Pooled, the first LLaDA has more problems right (170 and 140 of 250); in the mean of suites
+    # the second has.
+    frame = rows(
+        ("llada", "base", [150, 20], 3),
+        ("llada", "base", [100, 40], 1),
+        ("threshold", "base", [100, 40], 2),
+    )
     chosen = choose(frame).set_index(["decoder", "goal"])
     assert chosen.loc[("llada", "accurate"), "settings"]["s"] == {"tau": 1}
-    assert chosen.loc[("threshold", "fast"), "p_below"] == 1.0 and chosen.loc[("threshold", "fast"), "speed"] == 0.5
+    assert (
+        chosen.loc[("threshold", "fast"), "p_below"] == 1.0
+        and chosen.loc[("threshold", "fast"), "speed"] == 0.5
+    )
 
 
 def test_all_problems_are_for_settings_that_no_other_beats_in_accuracy_and_speed() -> None:
     more = [("entropy", "base", [150 + 2 * n, 30], 10.0 + n) for n in range(FINALISTS + 2)]
     frame = pd.concat([DEV, rows(*more)], ignore_index=True)
-    worse = rows(("fef", "base", [150, 30], 5.0), *(("fef", "base", [149 - n, 30], 6.0 + n) for n in range(6)))
+    worse = rows(
+        ("fef", "base", [150, 30], 5.0),
+        *(("fef", "base", [149 - n, 30], 6.0 + n) for n in range(6)),
+    )
     kept = finalists(pd.concat([frame, worse], ignore_index=True))
-    # All of LLaDA, threshold and factor; of entropy the most accurate; of fef one that all others lose to, and they.
+    # All of LLaDA, threshold and factor; of entropy the most accurate; of fef one that all others
+    # lose to, and they.
     ends = len(frame)
-    assert kept.index.tolist() == [*range(9), *range(ends - FINALISTS, ends), *range(ends, ends + FINALISTS)]
+    assert kept.index.tolist() == [
+        *range(9),
+        *range(ends - FINALISTS, ends),
+        *range(ends, ends + FINALISTS),
+    ]
     with pytest.raises(UserError, match="LLaDA is not among the decoders"):
         finalists(DEV[DEV["decoder"] != "llada"])
 
@@ -166,21 +198,32 @@ def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [{"problems": {"gsm8k": "generated:7"}}, {"data": "generated:7"}])
-def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(said: dict[str, Any], tmp_path: Path) -> None:
+def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(
+    said: dict[str, Any], tmp_path: Path
+) -> None:
     path = tmp_path / "choice.json"
     method = {"label": "LLaDA", "method": "llada", "role": "base", "suites": {"gsm8k": {}}}
     path.write_text(json.dumps({**said, "methods": {"llada-tuned-fast": method}}))
-    (own,) = resolve(RunOptions(methods=str(path), suite="gsm8k")).config.methods["llada-tuned-fast"].suites.values()
+    (own,) = (
+        resolve(RunOptions(methods=str(path), suite="gsm8k"))
+        .config.methods["llada-tuned-fast"]
+        .suites.values()
+    )
     assert list(_differences(own, None, "generated:7")) == ["tuned on these problems"]
     assert list(_differences(own, None, "generated")) == list(_differences(own, None, "")) == []
 
 
-def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(tmp_path: Path) -> None:
+def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(
+    tmp_path: Path,
+) -> None:
     def chosen(suite: str, role: str, accurate: float) -> Path:
         path = tmp_path / f"{suite}.json"
         method = {"label": "Threshold", "method": "threshold", "role": role}
         taus = {"fast": 0.7, "accurate": accurate}
-        each = {f"threshold-tuned-{goal}": {**method, "suites": {suite: {"tau": tau}}} for goal, tau in taus.items()}
+        each = {
+            f"threshold-tuned-{goal}": {**method, "suites": {suite: {"tau": tau}}}
+            for goal, tau in taus.items()
+        }
         path.write_text(json.dumps({"methods": each}))
         return path
 
@@ -189,14 +232,21 @@ def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suit
     both = config.methods["threshold-tuned-fast"]
     assert config.models[both.role] == {"gsm8k": "nano-fef", "mbpp": "nano-control"}
     accurate = config.methods["threshold-tuned-accurate"]  # on gsm8k the fast one again
-    assert {suite: own.options["tau"] for suite, own in accurate.suites.items()} == {"gsm8k": 0.7, "mbpp": 0.9}
+    assert {suite: own.options["tau"] for suite, own in accurate.suites.items()} == {
+        "gsm8k": 0.7,
+        "mbpp": 0.9,
+    }
     assert list(methods_named(str(words))) == ["threshold-tuned-fast"]
     again = tmp_path / "again.json"
     again.write_bytes(words.read_bytes())
     with pytest.raises(UserError, match="tuned twice for gsm8k"):
         methods_named(f"{words}; {again}")
     with pytest.raises(UserError, match="needs the role control"):
-        resolve(RunOptions(methods=f"{words}; {programs}", suite="gsm8k,mbpp", model="base=nano,fef=nano-fef"))
+        resolve(
+            RunOptions(
+                methods=f"{words}; {programs}", suite="gsm8k,mbpp", model="base=nano,fef=nano-fef"
+            )
+        )
 
 
 @pytest.mark.parametrize("element", ["{}:nobody", "{}:factor-tuned-fast(tau=1)", "{}.json"])
@@ -212,7 +262,9 @@ def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Pat
 
 
 def test_a_block_model_is_tuned_with_its_own_decoders() -> None:
-    assert {"llada", "threshold", "fef", "fef-literal"} < set(decoders_for(True)) & set(decoders_for(False))
+    assert {"llada", "threshold", "fef", "fef-literal"} < set(decoders_for(True)) & set(
+        decoders_for(False)
+    )
     assert set(decoders_for(True)) - set(decoders_for(False)) == {"editing", "s2d2", "linear"}
     assert set(decoders_for(False)) - set(decoders_for(True)) == {"wino"}
 
@@ -225,10 +277,22 @@ def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
     found = own_settings("threshold(tau=0.5|0.9|0.99, cache=dual)", "threshold")
     assert found[0] == "threshold(cache=dual,tau=0.9)"
     assert sorted(found[1:]) == ["threshold(cache=dual,tau=0.5)", "threshold(cache=dual,tau=0.99)"]
-    assert len(own_settings("klass(conf_threshold=0.5|0.6|0.7, kl_threshold=0.1|0.2)", "klass", budget=4)) == 4
+    assert (
+        len(
+            own_settings(
+                "klass(conf_threshold=0.5|0.6|0.7, kl_threshold=0.1|0.2)", "klass", budget=4
+            )
+        )
+        == 4
+    )
     linear = spaces_of("linear(min_span=2|4)")
-    assert settings("linear", SHORT, 10, 0, BLOCK_MODEL, linear)[0] == "s2d2(acceptance=match,min_span=1)"
-    assert own_settings("llada/2(steps=8|16)", "llada/2")[0] == "llada/2"  # its steps are made from the length
+    assert (
+        settings("linear", SHORT, 10, 0, BLOCK_MODEL, linear)[0]
+        == "s2d2(acceptance=match,min_span=1)"
+    )
+    assert (
+        own_settings("llada/2(steps=8|16)", "llada/2")[0] == "llada/2"
+    )  # its steps are made from the length
     assert own_settings("threshold+dual(tau=0.5)", "threshold-dual") == ["threshold+dual(tau=0.5)"]
 
 
@@ -236,7 +300,10 @@ def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
     ("decoders", "says"),
     [
         ("treshold(tau=0.5|0.7)", "did you mean threshold"),
-        ("threshold; threshold(tau=0.5)", r"names threshold twice; give all its values in one element"),
+        (
+            "threshold; threshold(tau=0.5)",
+            r"names threshold twice; give all its values in one element",
+        ),
         ("main", "main names 7 methods; name them one by one"),
     ],
 )
@@ -315,9 +382,18 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     assert tune.main(line) == 0
     path = tmp_path / "tuned" / "choice.json"
     first = json.loads(path.read_text())
-    assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(methods_named(str(path)))
-    assert first["settings"] == {"llada": 6, "threshold": 6, "mine": 6}  # each with three checkpoints
+    assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(
+        methods_named(str(path))
+    )
+    assert first["settings"] == {
+        "llada": 6,
+        "threshold": 6,
+        "mine": 6,
+    }  # each with three checkpoints
     page = (tmp_path / "tuned" / "choice.md").read_text()
-    assert "\n| threshold | fast |" in page and "\nChosen on these: 2 dev problems per suite, gen" in page
+    assert (
+        "\n| threshold | fast |" in page
+        and "\nChosen on these: 2 dev problems per suite, gen" in page
+    )
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first

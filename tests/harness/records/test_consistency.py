@@ -20,7 +20,12 @@ Rows = list[dict[str, Any]]
 LENGTHS = {"gsm8k": {"gen_length": 8, "options": {"steps": 2}}}
 KINDS = {"llada": "llada", "fef-2": "fef"}
 METHODS = {name: {"label": name, "method": kind, "suites": LENGTHS} for name, kind in KINDS.items()}
-CONFIG: dict[str, Any] = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}, "limit": 3, "seed": 0}
+CONFIG: dict[str, Any] = {
+    "methods": METHODS,
+    "suites": {"gsm8k": {"title": "GSM8K"}},
+    "limit": 3,
+    "seed": 0,
+}
 
 
 def records() -> tuple[Rows, Rows]:
@@ -45,13 +50,19 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
     """What refuses the records, and what is done to them before."""
     return {
         "windows of fef-2": lambda: windows.__delitem__(slice(0, 3)),
-        "windows of llada gsm8k 0 proposed": lambda: windows.append(drafted_window("llada", 0, 2, 2)),
+        "windows of llada gsm8k 0 proposed": lambda: windows.append(
+            drafted_window("llada", 0, 2, 2)
+        ),
         "method ssd is not in": lambda: items[0].update(method="ssd"),
         "suite math is not in": lambda: items[0].update(suite="math"),
-        "gsm8k 1 has more than one prompt": lambda: [row.update(prompt_hash=row["method"]) for row in items[1::3]],
+        "gsm8k 1 has more than one prompt": lambda: [
+            row.update(prompt_hash=row["method"]) for row in items[1::3]
+        ],
         "windows of fef-2 gsm8k 0 rejected is not": lambda: items[3].update(rejected=0),
         "items.jsonl: llada gsm8k 0 .*is there twice": lambda: items.append(items[0]),
-        "windows.jsonl: fef-2 .* twice": lambda: windows.extend([windows[0] | {"step": 0, "round": 0}] * 2),
+        "windows.jsonl: fef-2 .* twice": lambda: windows.extend(
+            [windows[0] | {"step": 0, "round": 0}] * 2
+        ),
     }
 
 
@@ -64,7 +75,9 @@ def test_records_that_disagree_are_refused(tmp_path: Path, says: str) -> None:
         read_run(tmp_path)
 
 
-def test_what_people_do_to_records_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_people_do_to_records_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A label edited, items deleted, a blank line, a text stripped, no windows.jsonl."""
     items, windows = records()
     write(tmp_path, items, windows)
@@ -72,7 +85,9 @@ def test_what_people_do_to_records_is_read(tmp_path: Path, capsys: pytest.Captur
     meta["config"]["methods"]["llada"]["label"] = "LLaDA, mine"
     (tmp_path / "run.json").write_text(json.dumps(meta | {"config_hash": "0" * 16}))
     lines = (tmp_path / "items.jsonl").read_text().splitlines()
-    lines[0] = json.dumps(items[0] | {"text": "stripped", "seed": 4.0})  # as pandas writes whole numbers
+    lines[0] = json.dumps(
+        items[0] | {"text": "stripped", "seed": 4.0}
+    )  # as pandas writes whole numbers
     (tmp_path / "items.jsonl").write_text("\n\n".join([*lines[:-1], ""]) + "\n\n")
     (tmp_path / "windows.jsonl").unlink()
     run = read_run(tmp_path)
@@ -95,7 +110,9 @@ def test_a_run_json_of_another_form_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("command", [render, draw, report, score], ids=["render", "figures", "report", "scoring"])
+@pytest.mark.parametrize(
+    "command", [render, draw, report, score], ids=["render", "figures", "report", "scoring"]
+)
 def test_a_run_without_items_is_refused_by_all(
     tmp_path: Path, command: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,12 @@ def nvml_of(asked: list[str], broken: bool = False) -> SimpleNamespace:
             raise NvmlError("Driver Not Loaded")
 
     return SimpleNamespace(
-        **{"NVMLError": NvmlError, "NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0},
+        **{
+            "NVMLError": NvmlError,
+            "NVML_CLOCK_SM": 1,
+            "NVML_CLOCK_MEM": 2,
+            "NVML_TEMPERATURE_GPU": 0,
+        },
         nvmlInit=begin,
         nvmlShutdown=lambda: None,
         nvmlDeviceGetHandleByUUID=asked.append,
@@ -41,7 +46,9 @@ def nvml_of(asked: list[str], broken: bool = False) -> SimpleNamespace:
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc")
+    )
 
 
 def test_what_this_process_uses_itself_is_not_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +73,15 @@ def test_what_this_process_uses_itself_is_not_the_machines(monkeypatch: pytest.M
         (3.0, {"unknown": "NVML"}, None),
     ],
 )
-def test_a_busy_start_is_warned_of(processor: float | None, gpu: dict[str, Any] | None, says: str | None) -> None:
+def test_a_busy_start_is_warned_of(
+    processor: float | None, gpu: dict[str, Any] | None, says: str | None
+) -> None:
     warning = receipts.busy_warning({"busy_percent": processor, "gpu": gpu})
-    assert warning is None if says is None else warning is not None and f"other programs use {says}:" in warning
+    assert (
+        warning is None
+        if says is None
+        else warning is not None and f"other programs use {says}:" in warning
+    )
 
 
 def test_a_gpu_is_asked_by_its_own_identity(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:

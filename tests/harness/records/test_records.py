@@ -18,7 +18,14 @@ from model_wrappers.backbones.registry import SHIPPED
 
 
 def item(number: int, **more: Any) -> dict[str, Any]:
-    return {"schema": SCHEMA, "method": "fef-2", "suite": "gsm8k", "item": number, "correct": None, **more}
+    return {
+        "schema": SCHEMA,
+        "method": "fef-2",
+        "suite": "gsm8k",
+        "item": number,
+        "correct": None,
+        **more,
+    }
 
 
 def window(number: int, start: int) -> dict[str, Any]:
@@ -37,7 +44,9 @@ def folder(tmp_path: Path) -> Path:
 def test_added_items_are_read_back(folder: Path) -> None:
     run = read_run(folder)
     assert run.items["item"].tolist() == [0, 1, 2] and len(run.windows) == 6
-    assert Recorder(folder).done("fef-2", "gsm8k", 2) and not Recorder(folder).done("llada", "gsm8k", 2)
+    assert Recorder(folder).done("fef-2", "gsm8k", 2) and not Recorder(folder).done(
+        "llada", "gsm8k", 2
+    )
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
@@ -49,7 +58,9 @@ def test_a_torn_last_item_is_dropped_with_its_windows(folder: Path, cut: int) ->
     recorder.add(item(2), [window(2, 0), window(2, 7)])
     run = read_run(folder)
     assert run.items["item"].tolist() == [0, 1, 2]
-    assert run.windows[["item", "start"]].values.tolist() == [[n, s] for n in range(3) for s in (0, 7)]
+    assert run.windows[["item", "start"]].values.tolist() == [
+        [n, s] for n in range(3) for s in (0, 7)
+    ]
 
 
 def test_a_torn_window_line_does_not_stay(folder: Path) -> None:
@@ -66,7 +77,14 @@ def test_scores_come_later_and_change_nothing_else(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["{broken", *(json.dumps(item(1))[:-1] + f', "seconds": {spent}}}' for spent in ("1e400", "1e308", "-1"))]
+    "line",
+    [
+        "{broken",
+        *(
+            json.dumps(item(1))[:-1] + f', "seconds": {spent}}}'
+            for spent in ("1e400", "1e308", "-1")
+        ),
+    ],
 )
 def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
     path = folder / "items.jsonl"
@@ -124,14 +142,20 @@ def test_weights_are_all_files_of_weights_in_the_folder_as_they_are_now(tmp_path
     for name in ("b.safetensors", "a.safetensors", "c.bin", "d.pt", "config.json"):
         (tmp_path / name).write_bytes(name.encode())
     before = model_hashes(tmp_path)
-    assert before == {name: file_hash(tmp_path / name) for name in ("a.safetensors", "b.safetensors", "c.bin", "d.pt")}
+    assert before == {
+        name: file_hash(tmp_path / name)
+        for name in ("a.safetensors", "b.safetensors", "c.bin", "d.pt")
+    }
     (tmp_path / "a.safetensors").write_bytes(b"trained further")
-    assert model_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
+    assert model_hashes(tmp_path) == before | {
+        "a.safetensors": hashlib.sha256(b"trained further").hexdigest()
+    }
     assert model_hashes(tmp_path / "hub" / "id") == {}
 
 
 def test_a_model_ships_with_this_project_by_its_weights_and_as_they_are_read() -> None:
-    """With another block length in config.json, or an adapter, it is another model under the same weights."""
+    """With another block length in config.json, or an adapter, it is another model under the same
+    weights."""
     for folder in SHIPPED.values():
         model = {"sha256": model_hashes(folder), "files": model_hashes(folder, BESIDE)}
         assert ships(model) and ships({"sha256": model["sha256"]})

@@ -23,12 +23,28 @@ DRAFTS = {
     "fef-2": {"proposed": 4, "accepted": 2, "rejected": 2, "committed": 4},
 }
 ITEMS = [
-    {"schema": 1, "method": method, "suite": "gsm8k", "item": number, "text": "a\u00e9\n", **COSTS, **DRAFTS[method]}
+    {
+        "schema": 1,
+        "method": method,
+        "suite": "gsm8k",
+        "item": number,
+        "text": "a\u00e9\n",
+        **COSTS,
+        **DRAFTS[method],
+    }
     for method in ("llada", "fef-2")
     for number in range(3)
 ]
 WINDOWS = [
-    {"method": "fef-2", "suite": "gsm8k", "item": number, "step": 0, "round": n, "start": 2 * n, "proposed": 2}
+    {
+        "method": "fef-2",
+        "suite": "gsm8k",
+        "item": number,
+        "step": 0,
+        "round": n,
+        "start": 2 * n,
+        "proposed": 2,
+    }
     | {"accepted": 1, "committed": 2}
     for number in range(3)
     for n in range(2)
@@ -41,7 +57,9 @@ FILES = {
 
 
 @given(cut=st.integers(0, len(FILES["items.jsonl"])))
-def test_a_record_cut_anywhere_keeps_its_whole_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+def test_a_record_cut_anywhere_keeps_its_whole_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
     monkeypatch.setattr("harness.records.store.os.fsync", lambda descriptor: None)
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)

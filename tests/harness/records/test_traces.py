@@ -1,4 +1,5 @@
-"""Traces of a run: whole after a kill, never without their item nor an item without them, refused when damaged."""
+"""Traces of a run: whole after a kill, never without their item nor an item without them, refused
+when damaged."""
 
 import json
 import math

@@ -17,19 +17,25 @@ def golden(tmp_path: Path) -> Path:
     return run_of(tmp_path / "golden", items_of()).folder
 
 
-def test_an_unchanged_run_passes(tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unchanged_run_passes(
+    tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert verdict(run_of(tmp_path / "run", items_of()), golden) == 0
     assert "no difference" in capsys.readouterr().out
 
 
-def test_a_changed_token_is_caught_and_named(tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_token_is_caught_and_named(
+    tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert verdict(run_of(tmp_path / "run", items_of(tokens_hash="other")), golden) == 1
     rows = [*map(str.split, capsys.readouterr().out.splitlines())]
     assert ["fef-2", "math", "tokens_hash", "math7", "other", "7"] in rows
 
 
 def test_a_measure_or_an_item_that_one_side_lacks_is_caught(tmp_path: Path, golden: Path) -> None:
-    rows = [{name: value for name, value in row.items() if name != "forwards"} for row in items_of()]
+    rows = [
+        {name: value for name, value in row.items() if name != "forwards"} for row in items_of()
+    ]
     lacking = [run_of(tmp_path / "measure", rows), run_of(tmp_path / "item", items_of()[:-1])]
     whole = run_of(tmp_path / "whole", items_of())
     for run in lacking:
@@ -60,7 +66,9 @@ def test_a_run_of_the_first_items_passes_if_that_is_asked_for(tmp_path: Path, go
 
 def test_records_of_several_seeds_are_compared_whole(tmp_path: Path) -> None:
     of_two = {"temperature": 1.0, "limit": ITEMS // 2, "seeds": [0, 1]}
-    golden, run = (run_of(tmp_path / name, items_of(), **of_two).folder for name in ("golden", "run"))
+    golden, run = (
+        run_of(tmp_path / name, items_of(), **of_two).folder for name in ("golden", "run")
+    )
     assert main([str(run), "--against", str(golden)]) == 0
     with pytest.raises(UserError, match="--first is for records of one seed"):
         main([str(run), "--against", str(golden), "--first", str(ITEMS // 2)])
@@ -73,7 +81,13 @@ OTHER_ROLES = {name: {"label": name, "method": name, "role": "fef"} for name in 
 @pytest.mark.parametrize(
     "change",
     [
-        *({"temperature": 1.0}, {"seed": 1}, {"seeds": [0, 2]}, {"prompt": "plain"}, {"chat_template_args": {"a": 1}}),
+        *(
+            {"temperature": 1.0},
+            {"seed": 1},
+            {"seeds": [0, 2]},
+            {"prompt": "plain"},
+            {"chat_template_args": {"a": 1}},
+        ),
         *({"methods": OTHER_ROLES}, {"methods": FEWER}, {"limit": 9}),
     ],
     ids=str,

@@ -1,4 +1,5 @@
-"""Speed against another revision: what is slower is caught, what is as fast passes, on a noisy machine too."""
+"""Speed against another revision: what is slower is caught, what is as fast passes, on a noisy
+machine too."""
 
 from __future__ import annotations
 
@@ -29,14 +30,23 @@ from harness.regression.speed import compare_seconds, same_responses, slower_met
 
 
 def seconds(slower: float, seed: int, items: int = 20) -> pd.DataFrame:
-    """Seconds of two trees on a noisy machine: items differ, a common drift, 5% noise; FeF now `slower` times."""
+    """Seconds of two trees on a noisy machine: items differ, a common drift, 5% noise; FeF now
+    `slower` times."""
     random = np.random.default_rng(seed)
     rows = []
     for method, base, factor in (("llada", 0.3, 1.0), ("fef-2", 0.2, slower)):
         for number in range(items):
             drift = random.uniform(0.8, 1.3)
             old, new = base * (1 + number % 3) * drift * random.normal(1, 0.05, 2)
-            rows.append({"method": method, "suite": "gsm8k", "item": number, "old": old, "new": new * factor})
+            rows.append(
+                {
+                    "method": method,
+                    "suite": "gsm8k",
+                    "item": number,
+                    "old": old,
+                    "new": new * factor,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -48,7 +58,9 @@ def test_a_fifth_slower_is_caught_and_the_same_speed_passes(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("gained", "verdict"), [(0.9, "ok"), (1.0, "regressed")])
-def test_a_method_that_gained_less_than_llada_has_not_become_slower(gained: float, verdict: str) -> None:
+def test_a_method_that_gained_less_than_llada_has_not_become_slower(
+    gained: float, verdict: str
+) -> None:
     measured = seconds(gained, 0)
     measured.loc[measured["method"] == "llada", "new"] *= 0.75
     verdicts = compare_seconds(measured, tolerance=0.05).set_index("method")["verdict"]
@@ -64,14 +76,20 @@ def test_a_side_answers_with_tokens_or_with_its_error() -> None:
     }
     with Side(ROOT, threads=1) as side:
         first, second = side.decode(request), side.decode(request)
-        assert first["forwards"] == 4 and first["tokens"] == second["tokens"] and first["seconds"] > 0
+        assert (
+            first["forwards"] == 4 and first["tokens"] == second["tokens"] and first["seconds"] > 0
+        )
         assert "unheard_of" in side.decode({**request, "options": {"unheard_of": 1}})["error"]
 
 
 def measure_with(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], dict[str, Any]], *suites: str, **config: Any
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[str, str], dict[str, Any]],
+    *suites: str,
+    **config: Any,
 ) -> tuple[Any, list[str]]:
-    """Items of two methods, three a suite, of which two are measured, with sides that give a method these answers.
+    """Items of two methods, three a suite, of which two are measured, with sides that give a method
+    these answers.
 
     Also which sides were started, in their order.
     """
@@ -95,11 +113,15 @@ def measure_with(
     models = {"llada": "llada", "other": "unknown"}
     prompts = {"prompts": [torch.tensor([1])] * 3, "prompt": lambda method, item: torch.tensor([1])}
     jobs: Any = [SimpleNamespace(suite=suite, models=models, **prompts) for suite in suites]
-    return speed.measure_both(Path("old"), RunConfig(threads=1, **{"device": "cpu", **config}), jobs, items=2), made
+    return speed.measure_both(
+        Path("old"), RunConfig(threads=1, **{"device": "cpu", **config}), jobs, items=2
+    ), made
 
 
 @pytest.mark.parametrize(("device", "pairs"), [("cpu", 4), ("cuda", 1)])
-def test_the_sides_alternate_in_a_pair_of_processes(monkeypatch: pytest.MonkeyPatch, device: str, pairs: int) -> None:
+def test_the_sides_alternate_in_a_pair_of_processes(
+    monkeypatch: pytest.MonkeyPatch, device: str, pairs: int
+) -> None:
     calls: list[str] = []
 
     def answer(side: str, method: str) -> dict[str, Any]:
@@ -114,9 +136,13 @@ def test_the_sides_alternate_in_a_pair_of_processes(monkeypatch: pytest.MonkeyPa
     assert notes == [f"other on {suite} is left out: no such method" for suite in ("gsm8k", "math")]
 
 
-def test_a_method_that_this_tree_alone_cannot_run_is_no_method_to_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_this_tree_alone_cannot_run_is_no_method_to_leave_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answers = {"old": {"seconds": 1.0, "forwards": 2, "tokens": "same"}, "new": {"error": "broken"}}
-    with pytest.raises(UserError, match="llada on math is decoded by the other revision, not by this: broken"):
+    with pytest.raises(
+        UserError, match="llada on math is decoded by the other revision, not by this: broken"
+    ):
         measure_with(monkeypatch, lambda side, method: answers[side], "math")
 
 
@@ -125,13 +151,23 @@ def test_a_method_that_this_tree_alone_cannot_run_is_no_method_to_leave_out(monk
 def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     """The gate of a clone whose FeF takes twice its time, against the revision it was cloned from.
 
-    A fifth is caught too, on a machine that does nothing else; that it is caught in noise is tested on numbers, above.
+    A fifth is caught too, on a machine that does nothing else; that it is caught in noise is tested
+    on numbers, above.
     """
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("needs a git checkout")
     clone, out = tmp_path / "clone", tmp_path / "run"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    line = [sys.executable, "harness/run.py", "--suite", "gsm8k", "--methods", "llada,fef-fast", "--limit", "2"]
+    line = [
+        sys.executable,
+        "harness/run.py",
+        "--suite",
+        "gsm8k",
+        "--methods",
+        "llada,fef-fast",
+        "--limit",
+        "2",
+    ]
     subprocess.run([*line, "--out", str(out)], cwd=ROOT, check=True, capture_output=True)
     api = clone / "model_wrappers" / "api.py"
     code = api.read_text()
@@ -140,7 +176,9 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     sleep = '    if method == "fef":\n        time.sleep(time.perf_counter() - began)\n'
     api.write_text(code.replace(place, sleep + place))
     gate = [sys.executable, "harness/gate.py", str(out), "--against-rev", "HEAD", "--items", "2"]
-    done = subprocess.run(gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "speed: REGRESSED by more than 5% in 2 rounds: fef-fast\n" in done.stdout, done.stdout
 
@@ -151,11 +189,17 @@ METHODS = ["llada", "ssd", "dcd", "entropy", "fef-2"]
 
 def fixed(**new: float) -> pd.DataFrame:
     """Seconds of every method's eight items, 1 before; `new` now, 1 by default."""
-    rows = [{"method": method, "suite": "math", "item": item, "old": 1.0} for method in METHODS for item in range(8)]
+    rows = [
+        {"method": method, "suite": "math", "item": item, "old": 1.0}
+        for method in METHODS
+        for item in range(8)
+    ]
     return pd.DataFrame(rows).assign(new=lambda frame: frame["method"].map(new).fillna(1.0))
 
 
-def test_what_is_slower_in_one_round_alone_passes_and_both_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_slower_in_one_round_alone_passes_and_both_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     given = [fixed(ssd=1.3, dcd=1.3), fixed(entropy=1.3)]
     asked: list[set[str]] = []
 
@@ -167,11 +211,18 @@ def test_what_is_slower_in_one_round_alone_passes_and_both_are_printed(capsys: p
     assert slower_methods(measure, METHODS, tolerance=0.05) == []
     assert asked == [set(METHODS), {"ssd", "dcd", "llada"}]
     printed = capsys.readouterr().out
-    assert "round 1" in printed and "round 2" in printed and "measured again on more items: ssd, dcd" in printed
+    assert (
+        "round 1" in printed
+        and "round 2" in printed
+        and "measured again on more items: ssd, dcd" in printed
+    )
 
 
 def responses(**changes: Any) -> pd.DataFrame:
-    rows = [{"method": "fef-2", "suite": "math", "item": item, "old": 1.0, "new": 1.0} for item in range(4)]
+    rows = [
+        {"method": "fef-2", "suite": "math", "item": item, "old": 1.0, "new": 1.0}
+        for item in range(4)
+    ]
     same = {"old_forwards": 48, "new_forwards": 48, "same_tokens": True}
     return pd.DataFrame([row | same | (changes if row["item"] == 2 else {}) for row in rows])
 
@@ -179,14 +230,17 @@ def responses(**changes: Any) -> pd.DataFrame:
 OTHER_RESPONSES = [{"same_tokens": False}, {"new_forwards": 49}]
 
 
-def test_fewer_forwards_than_the_revision_pass_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fewer_forwards_than_the_revision_pass_and_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert same_responses(responses(new_forwards=40), allow_changed_responses=False)
     assert "fewer forwards: fef-2 (math 2)" in capsys.readouterr().out
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
-    """What the gate's command measures, instead of measuring; the last frame is given again and again."""
+    """What the gate's command measures, instead of measuring; the last frame is given again and
+    again."""
     frames = [responses()]
 
     @contextmanager
@@ -205,7 +259,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
 
 @pytest.mark.parametrize("change", [{}, *OTHER_RESPONSES])
 def test_the_command_fails_if_responses_differ_from_the_revisions(
-    tmp_path: Path, measured: list[pd.DataFrame], change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    measured: list[pd.DataFrame],
+    change: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     measured.append(responses(**change))
     line = [str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"]
@@ -218,11 +275,15 @@ def test_the_command_fails_if_a_method_is_slower_in_both_rounds(
     tmp_path: Path, measured: list[pd.DataFrame], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured.append(responses().assign(new=1.3))
-    assert gate.main([str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"]) == 1
+    assert (
+        gate.main([str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"]) == 1
+    )
     assert "REGRESSED by more than 5% in 2 rounds: fef-2" in capsys.readouterr().out
 
 
-def test_a_revision_that_can_run_nothing_is_refused(tmp_path: Path, measured: list[pd.DataFrame]) -> None:
+def test_a_revision_that_can_run_nothing_is_refused(
+    tmp_path: Path, measured: list[pd.DataFrame]
+) -> None:
     measured.append(pd.DataFrame())
     with pytest.raises(UserError, match="HEAD can run none of the methods"):
         gate.main([str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"])
@@ -277,10 +338,15 @@ def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_process_that_is_ended_leaves_no_worktree(
+    repository: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(repository)], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(repository)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     tree = Path(process.stdout.readline().strip())

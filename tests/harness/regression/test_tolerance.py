@@ -15,7 +15,9 @@ WITHIN = ["--accuracy", "4", "--speed", "0.05"]
 METHODS = {name: {"label": name, "method": name} for name in ("llada", "mine")}
 
 
-def run_of(folder: Path, seed: int, machine: float = 1.0, nap: float = 0.0, data: str = "", **changes: Any) -> str:
+def run_of(
+    folder: Path, seed: int, machine: float = 1.0, nap: float = 0.0, data: str = "", **changes: Any
+) -> str:
     """A run of 20 problems with noisy seconds; `mine` naps on all; changes: to its problem 3."""
     draw = random.Random(seed)
     rows = []
@@ -88,8 +90,15 @@ def test_other_problems_are_refused(tmp_path: Path, old: str) -> None:
 
 
 def test_a_decoder_from_outside_is_not_in_a_revision_of_the_harness(tmp_path: Path) -> None:
-    plugin = {"plugin": "mine.py", "path": "mine.py", "sha256": "0", "registered": {"decoders": ["mine"]}}
+    plugin = {
+        "plugin": "mine.py",
+        "path": "mine.py",
+        "sha256": "0",
+        "registered": {"decoders": ["mine"]},
+    }
     rows = [item("mine", "gsm8k", 0)]
-    run = save(tmp_path, rows, config={"methods": METHODS, "suites": {"gsm8k": {}}}, plugins=[plugin])
+    run = save(
+        tmp_path, rows, config={"methods": METHODS, "suites": {"gsm8k": {}}}, plugins=[plugin]
+    )
     with pytest.raises(UserError, match="has no mine; compare two runs instead"):
         main([str(run.folder), "--against-rev", "HEAD"])

@@ -1,4 +1,5 @@
-"""Chunks: every item through all methods on one worker, small ones at the end, what a dead worker held comes back."""
+"""Chunks: every item through all methods on one worker, small ones at the end, what a dead worker
+held comes back."""
 
 from harness.runs.pool import DEATHS, Chunk, Queue
 
@@ -6,7 +7,9 @@ METHODS = ["llada", "fef-2"]
 Done = set[tuple[str, str, int]]
 
 
-def queue_of(items: dict[str, int], size: int = 2, workers: int = 1, done: Done | None = None) -> tuple[Queue, Done]:
+def queue_of(
+    items: dict[str, int], size: int = 2, workers: int = 1, done: Done | None = None
+) -> tuple[Queue, Done]:
     """A queue, and the responses that are recorded."""
     recorded: Done = set() if done is None else done
     return Queue(items, METHODS, lambda *key: key in recorded, size, workers), recorded
@@ -47,14 +50,18 @@ def test_an_item_has_all_its_methods_in_one_chunk() -> None:
     seen: set[tuple[str, int]] = set()
     for chunk in all_of(queue):
         items = {item for _, item in chunk.responses}
-        assert sorted(chunk.responses) == sorted((method, item) for method in METHODS for item in items)
+        assert sorted(chunk.responses) == sorted(
+            (method, item) for method in METHODS for item in items
+        )
         assert not seen & {(chunk.suite, item) for item in items}
         seen |= {(chunk.suite, item) for item in items}
     assert len(seen) == 10
 
 
 def test_with_several_workers_the_last_chunks_are_small() -> None:
-    sizes = [len(chunk.responses) // 2 for chunk in all_of(queue_of({"gsm8k": 40}, size=5, workers=4)[0])]
+    sizes = [
+        len(chunk.responses) // 2 for chunk in all_of(queue_of({"gsm8k": 40}, size=5, workers=4)[0])
+    ]
     assert sizes[0] == 5 and sizes[-4:] == [1, 1, 1, 1] and sizes == sorted(sizes, reverse=True)
 
 
@@ -88,8 +95,12 @@ def test_a_response_that_ends_every_worker_is_left_out_and_all_else_is_decoded()
         else:
             record(recorded, chunk)
     assert deaths == DEATHS
-    assert queue.left_out == {("fef-2", "gsm8k", 2): "3 workers died with its item, the last so: out of memory"}
-    assert recorded == {(m, "gsm8k", item) for m in METHODS for item in range(6)} - {("fef-2", "gsm8k", 2)}
+    assert queue.left_out == {
+        ("fef-2", "gsm8k", 2): "3 workers died with its item, the last so: out of memory"
+    }
+    assert recorded == {(m, "gsm8k", item) for m in METHODS for item in range(6)} - {
+        ("fef-2", "gsm8k", 2)
+    }
 
 
 def test_another_response_of_an_item_that_ended_workers_is_left_out_after_one_more() -> None:

@@ -1,4 +1,5 @@
-"""Data files that would make nonsense prompts or judgements are refused before anything is decoded."""
+"""Data files that would make nonsense prompts or judgements are refused before anything is
+decoded."""
 
 import json
 import shutil
@@ -33,7 +34,9 @@ def prepared(folder: Path, suite: str, content: str) -> None:
     (folder / "data" / FILES[suite]).write_text(content)
     spec = SUITES[suite]
     problems = load_problems(spec, spec.datasets(True, folder), 3)
-    prepare(spec, problems, {"llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)})
+    prepare(
+        spec, problems, {"llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)}
+    )
 
 
 def lines(*rows: Row) -> str:
@@ -53,11 +56,20 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
         ("", "holds no problems"),
         (lines({"answer": "#### 4"}), "no column question"),
         (lines({"question": "How many?"}), "column answer"),
-        (lines(GOOD, {"question": None, "answer": "#### 4"}), "item 1: question must be text, not None"),
+        (
+            lines(GOOD, {"question": None, "answer": "#### 4"}),
+            "item 1: question must be text, not None",
+        ),
         (lines({"question": 5, "answer": "#### 4"}), "item 0: question must be text, not 5"),
         (lines({"question": "  ", "answer": "#### 4"}), "item 0: question must be text"),
-        (lines(GOOD, GOOD | {"answer": "4"}), r"item 1: the reference '4' is not in its suite's format"),
-        (lines(GOOD | {"question": "Fill <|mdm_mask|> in"}), r"item 0: .* holds the mask token <\|mdm_mask\|>"),
+        (
+            lines(GOOD, GOOD | {"answer": "4"}),
+            r"item 1: the reference '4' is not in its suite's format",
+        ),
+        (
+            lines(GOOD | {"question": "Fill <|mdm_mask|> in"}),
+            r"item 0: .* holds the mask token <\|mdm_mask\|>",
+        ),
         ("[1, 2]\n", "gsm8k"),
         ("{", "gsm8k"),
     ],
@@ -89,8 +101,21 @@ def test_a_chat_template_that_fails_is_refused(template: str, says: str) -> None
 def test_a_run_renders_the_template_with_what_its_configuration_has(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED["nano"], model := tmp_path / "model", ignore=lambda *_: [*TRAINED])
     (model / "chat_template.jinja").write_text("{{ mood }}: {{ messages[-1].content }}")
-    line = ("--suite", "gsm8k", "--methods", "llada", "--limit", "1", "--model", str(model), "--data", "generated")
-    (job,), backbones = load(resolved_run(*line, "--chat-template-args", '{"mood": "calm"}'), tmp_path)
+    line = (
+        "--suite",
+        "gsm8k",
+        "--methods",
+        "llada",
+        "--limit",
+        "1",
+        "--model",
+        str(model),
+        "--data",
+        "generated",
+    )
+    (job,), backbones = load(
+        resolved_run(*line, "--chat-template-args", '{"mood": "calm"}'), tmp_path
+    )
     assert backbones[str(model)].text_tokenizer().decode(job.prompts[0]).startswith("calm: ")
 
 
@@ -110,7 +135,9 @@ def test_models_that_encode_a_prompt_differently_are_refused(tmp_path: Path, cha
         prepare(gsm8k, problems, models)
 
 
-def test_an_autoregressive_model_has_its_own_prompts_where_it_encodes_them_otherwise(tmp_path: Path) -> None:
+def test_an_autoregressive_model_has_its_own_prompts_where_it_encodes_them_otherwise(
+    tmp_path: Path,
+) -> None:
     write_suites(tmp_path, "test", 2, ["gsm8k"])
     gsm8k, ar = SUITES["gsm8k"], DiffusionModel(load_backbone("nano-ar"), "ar", gen_length=16)
     models = {"ar": ar, "llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)}
@@ -119,7 +146,10 @@ def test_an_autoregressive_model_has_its_own_prompts_where_it_encodes_them_other
     assert prepare(gsm8k, problems, models).own_prompts == {}
     tokenizer.chat_template = f"Now. {tokenizer.chat_template}"
     job = prepare(gsm8k, problems, models, seeds=(0, 1))
-    assert job.prompt("llada", 3) is job.prompts[3] and len(job.prompts) == len(job.own_prompts["nano-ar"]) == 4
+    assert (
+        job.prompt("llada", 3) is job.prompts[3]
+        and len(job.prompts) == len(job.own_prompts["nano-ar"]) == 4
+    )
     assert len(job.prompt("ar", 3)) > len(job.prompt("llada", 3))
     assert prompts_of(job)[1].prompt_hash == hash_of(job.prompt("llada", 1))
 
@@ -128,12 +158,17 @@ def test_a_configuration_that_asks_another_model_to_judge_is_refused(tmp_path: P
     write_suites(tmp_path, "test", 2, ["gsm8k"])
     gsm8k = SUITES["gsm8k"]
     (config,) = gsm8k.datasets(True, tmp_path)
-    judged = {**config["eval_cfg"], "evaluator": {"type": "AccEvaluator", "llm_evaluator": {"judge_cfg": {}}}}
+    judged = {
+        **config["eval_cfg"],
+        "evaluator": {"type": "AccEvaluator", "llm_evaluator": {"judge_cfg": {}}},
+    }
     with pytest.raises(UserError, match="suite gsm8k asks another model to judge"):
         load_problems(gsm8k, [{**config, "eval_cfg": judged}], 2)
 
 
-def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_that_are_not_finite_name_method_suite_and_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from harness.runs.respond import decode_item
 
     write_suites(tmp_path, "test", 3, ["gsm8k"])
@@ -142,16 +177,24 @@ def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, m
     problems = load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 3)
     job = prepare(gsm8k, problems, {"llada": DiffusionModel(backbone, "llada", gen_length=32)})
     logits: Callable[..., Any] = backbone.logits
-    monkeypatch.setattr(backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan"))
-    with pytest.raises(UserError, match="llada on gsm8k, item 2: the model's logits are not finite"):
+    monkeypatch.setattr(
+        backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan")
+    )
+    with pytest.raises(
+        UserError, match="llada on gsm8k, item 2: the model's logits are not finite"
+    ):
         decode_item(job, "llada", 2, seed=0)
 
 
 def test_an_evaluator_that_there_is_not_is_named_before_anything_is_decoded(tmp_path: Path) -> None:
-    generator = replace(suite_named("gsm8k").generated, evaluation={"evaluator": {"type": "harness.Gsm8kEvaluatr"}})
+    generator = replace(
+        suite_named("gsm8k").generated, evaluation={"evaluator": {"type": "harness.Gsm8kEvaluatr"}}
+    )
     suite = replace(suite_named("gsm8k"), generator=generator)
     write_problems(tmp_path, suite, drawn(suite, "generated", 2))
-    with pytest.raises(UserError, match=r"suite gsm8k: there is no evaluator harness\.Gsm8kEvaluatr"):
+    with pytest.raises(
+        UserError, match=r"suite gsm8k: there is no evaluator harness\.Gsm8kEvaluatr"
+    ):
         load_problems(suite, suite.datasets(True, tmp_path), 2)
 
 

@@ -1,4 +1,5 @@
-"""Run folders: one process at a time, nothing written over, sessions with receipts, faults that lose nothing."""
+"""Run folders: one process at a time, nothing written over, sessions with receipts, faults that
+lose nothing."""
 
 import json
 import multiprocessing
@@ -20,10 +21,16 @@ from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, read_lines, read_meta, read_run
 from harness.runs.folder import claim_folder, exclusive, remove_records, runs_folder, session
 
-CONFIG: dict[str, Any] = {"models": {"base": {"gsm8k": "nano"}}, "methods": {"fef-2": {}}, "suites": {"gsm8k": {}}}
+CONFIG: dict[str, Any] = {
+    "models": {"base": {"gsm8k": "nano"}},
+    "methods": {"fef-2": {}},
+    "suites": {"gsm8k": {}},
+}
 
 
-def test_only_a_checkout_has_runs_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_checkout_has_runs_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     packages = tmp_path / "site-packages"
     packages.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -38,11 +45,21 @@ def start(folder: Path) -> None:
 
 
 def item(number: int) -> dict[str, Any]:
-    return {"schema": SCHEMA, "method": "fef-2", "suite": "gsm8k", "item": number, "text": "t" * 200, "correct": None}
+    return {
+        "schema": SCHEMA,
+        "method": "fef-2",
+        "suite": "gsm8k",
+        "item": number,
+        "text": "t" * 200,
+        "correct": None,
+    }
 
 
 def windows(number: int) -> list[dict[str, Any]]:
-    return [{"method": "fef-2", "suite": "gsm8k", "item": number, "step": 0, "round": n, "start": n} for n in range(3)]
+    return [
+        {"method": "fef-2", "suite": "gsm8k", "item": number, "step": 0, "round": n, "start": n}
+        for n in range(3)
+    ]
 
 
 def write_items(folder: Path, count: int) -> None:
@@ -106,7 +123,9 @@ def test_a_full_disk_leaves_a_run_that_goes_on(tmp_path: Path, size: int) -> Non
     process = forked(fill_a_small_disk, folder, size)
     process.join()
     assert process.exitcode == 2
-    assert (folder / "items.jsonl").read_bytes().endswith(b"\n") or not (folder / "items.jsonl").read_bytes()
+    assert (folder / "items.jsonl").read_bytes().endswith(b"\n") or not (
+        folder / "items.jsonl"
+    ).read_bytes()
     done = check_whole(folder)
     write_items(folder, 30)
     assert check_whole(folder) == set(range(30)) >= done
@@ -134,7 +153,9 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_stayed_empty_goes_again_and_one_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_stayed_empty_goes_again_and_one_that_cannot_be_made_is_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(RuntimeError), exclusive(tmp_path / "run"):
         raise RuntimeError
     assert not (tmp_path / "run").exists()
@@ -156,14 +177,22 @@ def test_every_session_has_its_receipts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("timed", "warnings"), [(True, 1), (False, 0)])
 def test_a_busy_machine_is_named_where_seconds_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], timed: bool, warnings: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    timed: bool,
+    warnings: int,
 ) -> None:
     monkeypatch.setattr(receipts.psutil, "cpu_percent", lambda interval, percpu: [70.0] * 64)
     start(tmp_path)
     with session(tmp_path, "cpu", timed):
         pass
     said = capsys.readouterr().err
-    assert said.count("\n") == said.count("warning: other programs use 70% of the processor") == warnings
+    assert (
+        said.count("\n")
+        == said.count("warning: other programs use 70% of the processor")
+        == warnings
+    )
 
 
 def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: Path) -> None:
@@ -175,6 +204,8 @@ def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: 
         claim_folder(tmp_path / "run", config, resume=False)
     assert claim_folder(tmp_path / "run", config, resume=False, overwrite=True) == tmp_path / "run"
     remove_records(tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"] == ["notes.txt"]
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"] == [
+        "notes.txt"
+    ]
     with pytest.raises(UserError, match="give one of them"):
         claim_folder(tmp_path / "run", config, resume=True, overwrite=True)

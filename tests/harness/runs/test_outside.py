@@ -1,4 +1,5 @@
-"""Decoders from outside may do what they like, but for the weights; random states are an item's, and put back."""
+"""Decoders from outside may do what they like, but for the weights; random states are an item's,
+and put back."""
 
 import os
 import random
@@ -46,14 +47,21 @@ def filling(step: Step) -> Callable[[Request, Options], None]:
         masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
         logits_NV = request.backbone.logits(request.x_1L, positions=masked)[0]
         tokens = step(request)
-        request.commit(masked, tokens if isinstance(tokens, torch.Tensor) else logits_NV.argmax(-1), None, "filled")
+        request.commit(
+            masked,
+            tokens if isinstance(tokens, torch.Tensor) else logits_NV.argmax(-1),
+            None,
+            "filled",
+        )
 
     return decoder
 
 
 def job_of(step: Step, backbone: Backbone) -> SuiteJob:
     model = DiffusionModel(backbone, Decoder(filling(step), "mine"), {}, 4)
-    return SuiteJob("gsm8k", [torch.tensor([3, 4]), torch.tensor([5, 6])], ["", ""], None, {"mine": model})
+    return SuiteJob(
+        "gsm8k", [torch.tensor([3, 4]), torch.tensor([5, 6])], ["", ""], None, {"mine": model}
+    )
 
 
 def respond(step: Step, backbone: Backbone, seed: int = 0, log: EventLog | None = None) -> Decoded:
@@ -67,7 +75,11 @@ def draw(request: Request) -> torch.Tensor:
 
 
 def states() -> tuple[bytes, Any, bytes]:
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), np.random.get_state()[1].tobytes()  # type: ignore
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        random.getstate(),
+        np.random.get_state()[1].tobytes(),
+    )  # type: ignore
 
 
 def test_random_states_are_those_of_the_item_and_are_put_back(backbone: Backbone) -> None:
@@ -86,7 +98,9 @@ def test_changed_weights_are_named(backbone: Backbone) -> None:
         with torch.inference_mode():
             next(backbone.model.parameters()).mul_(0.2)
 
-    with pytest.raises(UserError, match="mine on gsm8k, item 1: the decoder changed the weights of"):
+    with pytest.raises(
+        UserError, match="mine on gsm8k, item 1: the decoder changed the weights of"
+    ):
         respond(scale, backbone)
 
 
@@ -99,7 +113,9 @@ def keep(request: Request) -> None:
 
 
 @pytest.mark.parametrize("change", ["environment and module", "config", "another model"])
-def test_environment_config_state_and_other_models_are_the_decoders_own_affair(change: str, backbone: Backbone) -> None:
+def test_environment_config_state_and_other_models_are_the_decoders_own_affair(
+    change: str, backbone: Backbone
+) -> None:
     other = tiny_llada(seed=6)
     steps: dict[str, Step] = {
         "environment and module": keep,
@@ -121,7 +137,9 @@ def test_a_decoder_need_not_call_the_model(backbone: Backbone) -> None:
 def test_what_is_written_in_place_is_in_the_trace(backbone: Backbone) -> None:
     def write(request: Request, options: Options) -> None:
         request.commit([request.start], 7, None, "unmasked")
-        request.x_1L[0, request.start :] = request.backbone.logits(request.x_1L)[0, request.start :].argmax(-1)
+        request.x_1L[0, request.start :] = request.backbone.logits(request.x_1L)[
+            0, request.start :
+        ].argmax(-1)
 
     model, log = DiffusionModel(backbone, Decoder(write, "write"), {}, 4), EventLog()
     job = SuiteJob("gsm8k", [torch.tensor([3, 4])], [""], None, {"write": model})
@@ -134,7 +152,11 @@ def test_what_is_written_in_place_is_in_the_trace(backbone: Backbone) -> None:
 def test_functions_of_one_name_are_numbered() -> None:
     lambdas: list[Any] = [filling(keep), filling(draw), filling(draw)]
     assert list(methods_named(lambdas)) == ["decoder", "decoder-2", "decoder-3"]
-    assert [preset.method.name for preset in methods_named(lambdas).values()] == ["decoder", "decoder-2", "decoder-3"]  # type: ignore
+    assert [preset.method.name for preset in methods_named(lambdas).values()] == [
+        "decoder",
+        "decoder-2",
+        "decoder-3",
+    ]  # type: ignore
     with pytest.raises(UserError, match="twice: decoder"):
         methods_named([lambdas[0], lambdas[0]])
 
@@ -156,7 +178,9 @@ def counting(request, options: Options):
 """
 
 
-def test_one_from_outside_decodes_alone_and_changes_nothing_for_the_others(registries: None, tmp_path: Path) -> None:
+def test_one_from_outside_decodes_alone_and_changes_nothing_for_the_others(
+    registries: None, tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text(COUNTING)
     line = ["--suite", "lists", "--limit", "101", "--untimed", "--methods"]
     methods = f"threshold; {tmp_path}/mine.py:counting"
@@ -166,11 +190,18 @@ def test_one_from_outside_decodes_alone_and_changes_nothing_for_the_others(regis
     assert resolved_run(*line, methods, "--batch", "4").one_at_a_time == frozenset()
     worker = Worker(run, tmp_path, *load(run, tmp_path))
     done = [*worker.decode(Chunk("lists", {"threshold": [0, 1, 2], "counting": [0, 1, 2]}))]
-    assert [each.item["method"] for each in done if isinstance(each, Response)].count("counting") == 3
+    assert [each.item["method"] for each in done if isinstance(each, Response)].count(
+        "counting"
+    ) == 3
 
 
-@pytest.mark.parametrize("methods", ["llada(remasking=random)", "threshold; llada(remasking=random)"])
+@pytest.mark.parametrize(
+    "methods", ["llada(remasking=random)", "threshold; llada(remasking=random)"]
+)
 def test_several_seeds_at_temperature_0_are_for_methods_that_draw(methods: str) -> None:
-    assert resolved_run("--methods", methods, "--suite", "gsm8k", "--seed", "0,1").config.draws == (0, 1)
+    assert resolved_run("--methods", methods, "--suite", "gsm8k", "--seed", "0,1").config.draws == (
+        0,
+        1,
+    )
     with pytest.raises(UserError, match="all seeds give the same tokens with these methods"):
         resolved_run("--methods", "llada", "--suite", "gsm8k", "--seed", "0,1")

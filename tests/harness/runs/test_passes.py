@@ -1,4 +1,5 @@
-"""Single passes that a run times: what is recorded is read again, and what is damaged is refused."""
+"""Single passes that a run times: what is recorded is read again, and what is damaged is
+refused."""
 
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,20 @@ from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
 PROMPT = torch.tensor([5, 6, 7, 8])
-ROW = {"method": "fef-2", "suite": "gsm8k", "item": 0, "drafts": 4, "plain": 0.1, "draft": 0.1, "verification": 0.3}
+ROW = {
+    "method": "fef-2",
+    "suite": "gsm8k",
+    "item": 0,
+    "drafts": 4,
+    "plain": 0.1,
+    "draft": 0.1,
+    "verification": 0.3,
+}
 
 
-@pytest.mark.parametrize("options", [{"window": 4}, {"verify": "two-stream", "window": 4, "anchor": 6}, {}])
+@pytest.mark.parametrize(
+    "options", [{"window": 4}, {"verify": "two-stream", "window": 4, "anchor": 6}, {}]
+)
 @pytest.mark.parametrize("draft", [None, "nano-fef"])
 def test_passes_of_the_method_are_timed(options: dict[str, Any], draft: str | None) -> None:
     model = DiffusionModel(load_backbone("nano"), "fef", options, gen_length=12, draft=draft)

@@ -1,4 +1,5 @@
-"""The command line resolved to a configuration, and everything that is refused before work starts."""
+"""The command line resolved to a configuration, and everything that is refused before work
+starts."""
 
 import json
 import re
@@ -25,10 +26,14 @@ def test_defaults_are_nano_on_its_generated_suites() -> None:
     assert list(config["methods"]) == ["llada", "llada/2", "fef-2", "fef-4"]
     assert config["data"] == "generated"
     both = {"base": "nano", "fef": "nano-fef"}
-    assert config["models"] == {role: dict.fromkeys(config["suites"], name) for role, name in both.items()}
+    assert config["models"] == {
+        role: dict.fromkeys(config["suites"], name) for role, name in both.items()
+    }
 
 
-@pytest.mark.parametrize(("given", "written"), [("generated:0", "generated"), ("generated-dev:007", "generated-dev:7")])
+@pytest.mark.parametrize(
+    ("given", "written"), [("generated:0", "generated"), ("generated-dev:007", "generated-dev:7")]
+)
 def test_generated_problems_have_one_name(given: str, written: str) -> None:
     assert config_of("--data", given)["data"] == written
 
@@ -51,10 +56,15 @@ def test_chat_template_arguments_are_recorded_where_they_are_given() -> None:
     [
         (("enable_thinking=true",), "must be a JSON object, such as '{\"enable_thinking\": true}'"),
         (("[1]",), "must be a JSON object"),
-        (('{"enable_thinking": true}', "--prompt", "plain"), "--prompt plain takes none: leave one out"),
+        (
+            ('{"enable_thinking": true}', "--prompt", "plain"),
+            "--prompt plain takes none: leave one out",
+        ),
     ],
 )
-def test_chat_template_arguments_that_are_none_are_refused(line: tuple[str, ...], says: str) -> None:
+def test_chat_template_arguments_that_are_none_are_refused(
+    line: tuple[str, ...], says: str
+) -> None:
     with pytest.raises(UserError, match=re.escape(says)):
         resolved("--chat-template-args", *line)
 
@@ -72,9 +82,14 @@ def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
     assert config["methods"]["llada/2"]["suites"]["math500"]["options"]["steps"] == 256
     fef = config["methods"]["fef-2"]["suites"]
     assert fef["gsm8k"] == {"gen_length": 256, "block_length": 256, "options": {"steps": 2}}
-    assert fef["humaneval"]["options"] == {"logits_eos_inf": True, "steps": 2}  # rows differ in the method alone
+    assert fef["humaneval"]["options"] == {
+        "logits_eos_inf": True,
+        "steps": 2,
+    }  # rows differ in the method alone
     assert fef["mbpp"]["options"] == {"confidence_eos_eot_inf": True, "steps": 2}
-    names = {name: suite["configuration"].partition("_")[2] for name, suite in config["suites"].items()}
+    names = {
+        name: suite["configuration"].partition("_")[2] for name, suite in config["suites"].items()
+    }
     assert names["gsm8k"] == "gen_1d7fe4" and names["math500"] == "0shot_gen_11c4b5"
     assert names["humaneval"] == "gen_8e312c" and names["mbpp"] == "gen"
 
@@ -82,15 +97,24 @@ def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
 def test_without_a_trained_checkpoint_the_row_says_so() -> None:
     base = config_of("--model", "base=nano")["methods"]["fef-2"]
     assert base["label"] == "FeF-DLLM w/o train (step=2)" and base["role"] == "base"
-    trained = config_of("--model", "base=nano,fef=elsewhere", "--data", "generated")["methods"]["fef-2"]
+    trained = config_of("--model", "base=nano,fef=elsewhere", "--data", "generated")["methods"][
+        "fef-2"
+    ]
     assert trained["label"] == "FeF-DLLM (step=2)" and trained["role"] == "fef"
 
 
 def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
     table = tmp_path / "models.json"
-    table.write_text(json.dumps({"base": "nano", "fef": {"gsm8k": "math-model", "default": "code-model"}}))
-    assert read_models(str(table), ["gsm8k", "mbpp"])["fef"] == {"gsm8k": "math-model", "mbpp": "code-model"}
-    table.write_text(json.dumps({"base": "nano", "fef": {"gms8k": "math-model", "default": "code-model"}}))
+    table.write_text(
+        json.dumps({"base": "nano", "fef": {"gsm8k": "math-model", "default": "code-model"}})
+    )
+    assert read_models(str(table), ["gsm8k", "mbpp"])["fef"] == {
+        "gsm8k": "math-model",
+        "mbpp": "code-model",
+    }
+    table.write_text(
+        json.dumps({"base": "nano", "fef": {"gms8k": "math-model", "default": "code-model"}})
+    )
     with pytest.raises(UserError, match="names the suite gms8k; did you mean gsm8k"):
         read_models(str(table), ["gsm8k", "mbpp"])
 
@@ -122,22 +146,36 @@ def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: 
 
 def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMPASS_DATA_CACHE", raising=False)
-    for model, says in (("nano_fef", "did you mean nano-fef"), ("gsm8k", "gsm8k is a suite"), ("qqq", "valid: nano, ")):
-        with pytest.raises(UserError, match=f"^--data FOLDER or .* is needed for {model}, .*; {says}"):
+    for model, says in (
+        ("nano_fef", "did you mean nano-fef"),
+        ("gsm8k", "gsm8k is a suite"),
+        ("qqq", "valid: nano, "),
+    ):
+        with pytest.raises(
+            UserError, match=f"^--data FOLDER or .* is needed for {model}, .*; {says}"
+        ):
             config_of("--model", model)
 
 
 def test_the_model_of_long_problems_is_in_every_row_and_trained_for_all() -> None:
-    config = config_of("--model", "nano-long", "--suite", "gsm8k-long", "--methods", "llada,fef-2,fef-two-stream-1")
+    config = config_of(
+        "--model", "nano-long", "--suite", "gsm8k-long", "--methods", "llada,fef-2,fef-two-stream-1"
+    )
     assert config["data"] == "generated" and set(config["models"]) == {"base", "fef"}
-    assert {model for models in config["models"].values() for model in models.values()} == {"nano-long"}
+    assert {model for models in config["models"].values() for model in models.values()} == {
+        "nano-long"
+    }
     assert config["methods"]["fef-two-stream-1"]["label"] == "FeF-DLLM two-stream (step=1)"
 
 
 def test_a_folder_is_begun_gone_on_with_or_refused(tmp_path: Path) -> None:
     config = resolved()
     (tmp_path / "log.txt").write_text("of a script")
-    assert claim_folder(tmp_path, config, resume=True) == claim_folder(tmp_path, config, resume=False) == tmp_path
+    assert (
+        claim_folder(tmp_path, config, resume=True)
+        == claim_folder(tmp_path, config, resume=False)
+        == tmp_path
+    )
     (tmp_path / "items.jsonl").write_text("")
     with pytest.raises(UserError, match=r"has items\.jsonl and no run\.json"):
         claim_folder(tmp_path, config, resume=True)

@@ -1,4 +1,5 @@
-"""A run goes on and grows; what makes the tokens that it has must be what it was. Workers are alike in all."""
+"""A run goes on and grows; what makes the tokens that it has must be what it was. Workers are alike
+in all."""
 
 import json
 import shutil
@@ -12,7 +13,14 @@ from harness.errors import UserError
 from harness.options import checked
 from harness.records.schema import Method, RunConfig, Setting
 from harness.runs import folder as folders
-from harness.runs.folder import begin_meta, check_alike, device_name, grown, made_with, unlike_settings
+from harness.runs.folder import (
+    begin_meta,
+    check_alike,
+    device_name,
+    grown,
+    made_with,
+    unlike_settings,
+)
 from harness.runs.loading import recorded
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -28,7 +36,8 @@ DATA = {
 
 
 class Begun:
-    """A run that was begun; `again` goes on with it, with what the machine, the code and the model are then."""
+    """A run that was begun; `again` goes on with it, with what the machine, the code and the model
+    are then."""
 
     def __init__(self, folder: Path, model: Path, timed: bool) -> None:
         self.folder, self.model = folder, model
@@ -41,7 +50,9 @@ class Begun:
     def again(self, data: dict[str, Any] = DATA) -> list[str]:
         """Begin, or go on; what is noted."""
         backbones = {"mine": load_backbone(self.model)}
-        return begin_meta(self.folder, self.config, made_with(recorded(self.config, DATA), backbones, data))
+        return begin_meta(
+            self.folder, self.config, made_with(recorded(self.config, DATA), backbones, data)
+        )
 
 
 @pytest.fixture(params=[True])
@@ -68,7 +79,9 @@ def test_weights_that_changed_are_refused_by_file(begun: Begun) -> None:
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(UserError, match=rf"weights.mine.sha256.{weights.name} \(.* there, .* now\).*--out"):
+    with pytest.raises(
+        UserError, match=rf"weights.mine.sha256.{weights.name} \(.* there, .* now\).*--out"
+    ):
         begun.again()
 
 
@@ -97,12 +110,20 @@ def test_sets_among_options_are_recorded_in_one_order() -> None:
 
     decode_named.__annotations__["options"] = Named
     decoder = Decoder(decode_named, "named")
-    config = RunConfig(methods={"named": Method(method="named", role="base", suites={"gsm8k": Setting()})})
-    assert folders._resolved_options(config, {"named": decoder}) == {"named": {"gsm8k": {"names": sorted("abcdefgh")}}}
+    config = RunConfig(
+        methods={"named": Method(method="named", role="base", suites={"gsm8k": Setting()})}
+    )
+    assert folders._resolved_options(config, {"named": decoder}) == {
+        "named": {"gsm8k": {"names": sorted("abcdefgh")}}
+    }
 
 
-def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_resolved_options", lambda *_: {"fef-2": {"gsm8k": {"window": 8}}})
+def test_another_default_of_an_option_is_refused(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        folders, "_resolved_options", lambda *_: {"fef-2": {"gsm8k": {"window": 8}}}
+    )
     with pytest.raises(UserError, match=r"options.fef-2.gsm8k.*window \(16 there, 8 now\)"):
         begun.again()
 
@@ -111,7 +132,10 @@ def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pyte
     ("change", "says"),
     [
         ({"packages": {"torch": "0.1"}}, r"packages.torch \(.* there, 0.1 now\)"),
-        ({"cpu": "another"}, r"machine.cpu \(.* there, another now\)"),  # where seconds are compared
+        (
+            {"cpu": "another"},
+            r"machine.cpu \(.* there, another now\)",
+        ),  # where seconds are compared
     ],
     ids=["package", "machine"],
 )
@@ -123,21 +147,27 @@ def test_what_makes_tokens_or_seconds_is_refused_and_named(
         begun.again()
 
 
-def test_a_commit_and_a_patch_release_of_python_are_noted(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_and_a_patch_release_of_python_are_noted(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment_with(monkeypatch, {"commit": "0123abcd", "python": "3.11.99"})
     notes = begun.again()
     assert len(notes) == 2 and "0123abcd now" in notes[0] and "3.11.99 now" in notes[1]
 
 
 @pytest.mark.parametrize("begun", [False], indirect=True)
-def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_may_go_on_with_an_untimed_run(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment_with(monkeypatch, {"cpu": "another"})
     begun.again()
 
 
 def config_of(methods: str, suites: str, **options: Any) -> dict[str, Any]:
     """A configuration as run.json has it."""
-    return resolve(checked(RunOptions, {"methods": methods, "suite": suites, **options})).config.to_json()
+    return resolve(
+        checked(RunOptions, {"methods": methods, "suite": suites, **options})
+    ).config.to_json()
 
 
 def test_a_run_may_have_more_items_methods_and_suites_and_a_trace() -> None:
@@ -162,13 +192,17 @@ def test_a_run_may_have_more_items_methods_and_suites_and_a_trace() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_method_whose_settings_differ_is_refused_by_name(change: dict[str, Any], says: str) -> None:
+def test_a_method_whose_settings_differ_is_refused_by_name(
+    change: dict[str, Any], says: str
+) -> None:
     before = config_of("llada", "gsm8k", threads=1)
     assert says in unlike_settings(before, config_of("llada", "gsm8k", **({"threads": 1} | change)))
 
 
 def test_what_a_run_has_already_joins_what_is_given(tmp_path: Path) -> None:
-    config = resolve(checked(RunOptions, {"methods": "llada,fef(window=4)", "suite": "gsm8k", "limit": 5})).config
+    config = resolve(
+        checked(RunOptions, {"methods": "llada,fef(window=4)", "suite": "gsm8k", "limit": 5})
+    ).config
     (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config.to_json()}))
     given = {"methods": "ssd", "suite": "math", "limit": 3, "resume": True, "out": tmp_path}
     options = checked(RunOptions, given)
@@ -179,31 +213,60 @@ def test_what_a_run_has_already_joins_what_is_given(tmp_path: Path) -> None:
 
 
 def test_what_is_not_given_is_the_runs(tmp_path: Path) -> None:
-    line = {"methods": "ssd", "suite": "math", "limit": 4, "gen_length": 16, "untimed": True, "data": "generated:3"}
+    line = {
+        "methods": "ssd",
+        "suite": "math",
+        "limit": 4,
+        "gen_length": 16,
+        "untimed": True,
+        "data": "generated:3",
+    }
     run = resolve(checked(RunOptions, line))
     meta = {"schema": 1, "config": run.config.to_json(), "options": run.given}
     (tmp_path / "run.json").write_text(json.dumps(meta))
     alone = checked(RunOptions, {"resume": True, "out": tmp_path})
     assert resolve(grown(alone)).config == run.config
-    more = resolve(grown(checked(RunOptions, {"resume": True, "out": tmp_path, "methods": "llada"}))).config
-    assert set(more.methods) == {"ssd", "llada"} and set(more.suites) == {"math"} and more.limit == 4
+    more = resolve(
+        grown(checked(RunOptions, {"resume": True, "out": tmp_path, "methods": "llada"}))
+    ).config
+    assert (
+        set(more.methods) == {"ssd", "llada"} and set(more.suites) == {"math"} and more.limit == 4
+    )
 
 
 def test_a_usual_value_that_is_given_is_no_value_that_is_left_out(tmp_path: Path) -> None:
-    """README's four suites are the default, and join a run of one; temperature 0 is not that of the run."""
-    run = resolve(checked(RunOptions, {"methods": "llada", "suite": "gsm8k", "limit": 2, "temperature": 0.5}))
-    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": run.config.to_json(), "options": run.given}))
-    line = {"resume": True, "out": tmp_path, "suite": RunOptions().suite, "methods": RunOptions().methods}
+    """README's four suites are the default, and join a run of one; temperature 0 is not that of the
+    run."""
+    run = resolve(
+        checked(RunOptions, {"methods": "llada", "suite": "gsm8k", "limit": 2, "temperature": 0.5})
+    )
+    (tmp_path / "run.json").write_text(
+        json.dumps({"schema": 1, "config": run.config.to_json(), "options": run.given})
+    )
+    line = {
+        "resume": True,
+        "out": tmp_path,
+        "suite": RunOptions().suite,
+        "methods": RunOptions().methods,
+    }
     more = resolve(grown(checked(RunOptions, line))).config
     assert len(more.suites) == 4 and len(more.methods) == 4 and more.temperature == 0.5
     other = resolve(grown(checked(RunOptions, {**line, "temperature": 0.0}))).config
-    assert "temperature (0.5 there, 0.0 now)" in unlike_settings(run.config.to_json(), other.to_json())
+    assert "temperature (0.5 there, 0.0 now)" in unlike_settings(
+        run.config.to_json(), other.to_json()
+    )
 
 
 # Workers
 def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
     return {
-        "environment": {"commit": "c", "packages": {"torch": "2"}, "cpu": "Xeon", "gpu": gpu, **environment},
+        "environment": {
+            "commit": "c",
+            "packages": {"torch": "2"},
+            "cpu": "Xeon",
+            "gpu": gpu,
+            **environment,
+        },
         "weights": {"nano": {"sha256": "5"}},
         "data": {"files": {"gsm8k": {"sha256": "6"}}},
         "code": {"options": {"fef-2": {"gsm8k": {"window": 7}}}},
@@ -226,7 +289,9 @@ def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) ->
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] = "x"
-    with pytest.raises(UserError, match=rf"n2 has something else than the first one: {said} \(.* there, x now\)"):
+    with pytest.raises(
+        UserError, match=rf"n2 has something else than the first one: {said} \(.* there, x now\)"
+    ):
         check_alike(has(), other, "n2", timed=True)
 
 

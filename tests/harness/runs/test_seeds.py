@@ -1,4 +1,5 @@
-"""Runs of several seeds: every problem once for each, and statistics that know that these are alike."""
+"""Runs of several seeds: every problem once for each, and statistics that know that these are
+alike."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,13 @@ def test_values_that_clusters_do_not_share_are_worth_themselves() -> None:
 def seeded(folder: Path, right: dict[str, list[list[int]]]) -> Run:
     """LLaDA and others on one suite, by method a list of verdicts for each seed."""
     items = [
-        item(method, "gsm8k", draw * len(verdicts) + problem, correct=bool(verdict), seconds=1.0 + problem)
+        item(
+            method,
+            "gsm8k",
+            draw * len(verdicts) + problem,
+            correct=bool(verdict),
+            seconds=1.0 + problem,
+        )
         for method, draws in right.items()
         for draw, verdicts in enumerate(draws)
         for problem, verdict in enumerate(verdicts)
@@ -52,12 +59,16 @@ def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
     run = seeded(tmp_path, {"llada": [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]})
     markdown = render(run)["main.md"]
     assert rows_of(markdown)["llada"][0] == "**50.00 ± 25.00**"
-    assert ", each with the seeds 3, 5, 7: accuracies are means, and ± is their standard dev" in markdown
+    assert (
+        ", each with the seeds 3, 5, 7: accuracies are means, and ± is their standard dev"
+        in markdown
+    )
     assert r"50.00 $\pm$ 25.00" in render(run)["main.tex"]
 
 
 @pytest.mark.parametrize(
-    ("items", "cell", "problems"), [(12, "50.00 ± 25.00", 4), (11, "54.55", 4), (5, "60.00", 4), (3, "66.67", 3)]
+    ("items", "cell", "problems"),
+    [(12, "50.00 ± 25.00", 4), (11, "54.55", 4), (5, "60.00", 4), (3, "66.67", 3)],
 )
 def test_seeds_that_are_not_all_there_yet_have_no_spread_and_a_note(
     tmp_path: Path, items: int, cell: str, problems: int
@@ -74,7 +85,9 @@ def test_seeds_that_agree_make_no_interval_narrower(tmp_path: Path) -> None:
     run = seeded(tmp_path, {"llada": [first] * 3, "mine": [other] * 3})
     pairs = paired(run)
     row = with_intervals(measure(run), pairs).iloc[1]
-    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(tuple(100 * np.array(wilson(5 / 8, 8))))
+    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(
+        tuple(100 * np.array(wilson(5 / 8, 8)))
+    )
     own = pairs["mine", "gsm8k"]
     assert (own.judged, own.lost, own.gained) == (24, 3, 6) and own.worth == pytest.approx(1 / 3)
     assert row["p_value"] == 1.0  # of 1 lost and 2 gained
@@ -82,12 +95,23 @@ def test_seeds_that_agree_make_no_interval_narrower(tmp_path: Path) -> None:
 
 
 def tokens_of(items: pd.DataFrame, first: int, count: int) -> list[str]:
-    return items[items["item"].between(first, first + count - 1)].sort_values("item")["tokens_hash"].to_list()
+    return (
+        items[items["item"].between(first, first + count - 1)]
+        .sort_values("item")["tokens_hash"]
+        .to_list()
+    )
 
 
 @pytest.mark.slow
 def test_a_run_of_two_seeds_has_the_tokens_of_a_run_of_each(tmp_path: Path) -> None:
-    how = {"methods": "llada", "suites": "gsm8k,humaneval", "limit": 2, "temperature": 0.7, "threads": 1, "quiet": True}
+    how = {
+        "methods": "llada",
+        "suites": "gsm8k,humaneval",
+        "limit": 2,
+        "temperature": 0.7,
+        "threads": 1,
+        "quiet": True,
+    }
     both = evaluate(**how, seed="4,9", out=tmp_path / "both")
     single = [evaluate(**how, seed=seed, out=tmp_path / str(seed)) for seed in (4, 9)]
     for suite in ("gsm8k", "humaneval"):
@@ -103,7 +127,11 @@ def test_a_run_of_two_seeds_has_the_tokens_of_a_run_of_each(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("seed", "temperature", "says"),
     [
-        ("0,1", 0.0, "--seed 0,1: at temperature 0 all seeds give the same tokens with these methods; add"),
+        (
+            "0,1",
+            0.0,
+            "--seed 0,1: at temperature 0 all seeds give the same tokens with these methods; add",
+        ),
         ("0,-1", 0.5, "--seed 0,-1 must be at least 0"),
         ((1, 1), 0.5, "--seed 1,1 names a seed twice"),
         ("one", 0.5, "--seed one must be a whole number, or several as 0,1,2"),

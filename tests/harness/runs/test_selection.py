@@ -1,4 +1,5 @@
-"""Methods of a command line: how lists are cut and read; keys and labels, options and caches, what is refused."""
+"""Methods of a command line: how lists are cut and read; keys and labels, options and caches, what
+is refused."""
 
 from typing import Any, Literal
 
@@ -51,10 +52,16 @@ def one(text: str) -> tuple[str, str, dict[str, Any]]:
         ("fef(speculative=False)", "fef(speculative=false)", "FeF-DLLM (speculative=false)"),
         ("llada(remasking='random')", "llada(remasking=random)", "LLaDA (remasking=random)"),
         ("fef", "fef", "FeF-DLLM"),
-        ("threshold(gen_length=32,block_length=8)", "threshold(block_length=8,gen_length=32)", None),
+        (
+            "threshold(gen_length=32,block_length=8)",
+            "threshold(block_length=8,gen_length=32)",
+            None,
+        ),
     ],
 )
-def test_the_key_is_canonical_and_the_label_says_what_was_set(text: str, key: str, label: str | None) -> None:
+def test_the_key_is_canonical_and_the_label_says_what_was_set(
+    text: str, key: str, label: str | None
+) -> None:
     found = one(text)
     assert found[0] == key and label in (None, found[1])
     assert one(key)[:2] == found[:2]  # the key stands for the same method
@@ -64,11 +71,18 @@ def test_the_key_is_canonical_and_the_label_says_what_was_set(text: str, key: st
     ("text", "key", "label", "asked"),
     [
         ("cached+dual", "cached+dual", "Cached, dual cache", {"cache": "dual"}),
-        ("cached+prefix(k=2)", "cached+prefix(k=2)", "Cached, prefix cache (k=2)", {"cache": "prefix", "k": 2}),
+        (
+            "cached+prefix(k=2)",
+            "cached+prefix(k=2)",
+            "Cached, prefix cache (k=2)",
+            {"cache": "prefix", "k": 2},
+        ),
         ("cached(cache=dual)", "cached+dual", "Cached, dual cache", {"cache": "dual"}),
     ],
 )
-def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, asked: dict[str, Any]) -> None:
+def test_a_cache_is_an_option(
+    cached: None, text: str, key: str, label: str, asked: dict[str, Any]
+) -> None:
     assert one(text) == (key, label, asked)
 
 
@@ -77,7 +91,10 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
     [
         ("fef-3", "fef-3: unknown method; did you mean fef-[24] or fef-[124]"),
         ("fef(steps=0)", "option steps=0 for fef must be a whole number in .1, 1000."),
-        ("fef(step=3)", r"unknown option 'step' for fef; did you mean steps\?; valid: logits_eos_inf"),
+        (
+            "fef(step=3)",
+            r"unknown option 'step' for fef; did you mean steps\?; valid: logits_eos_inf",
+        ),
         ("treshold", r"treshold: unknown method; did you mean threshold\?$"),
         ("gsm8k-hard", "gsm8k-hard: unknown method; gsm8k-hard is a suite, for --suite$"),
         ("fef(steps=3), fef(steps=3)", r"twice: fef\(steps=3\)"),
@@ -102,30 +119,49 @@ def test_groups_and_single_methods_share_rows() -> None:
 
 
 def test_what_was_asked_goes_before_all_else() -> None:
-    line = ["--suite", "gsm8k", "--methods", "llada, threshold(gen_length=24,block_length=8), llada(steps=12)"]
+    line = [
+        "--suite",
+        "gsm8k",
+        "--methods",
+        "llada, threshold(gen_length=24,block_length=8), llada(steps=12)",
+    ]
     methods = config_of(*line, "--gen-length", "48", "--block-length", "16")["methods"]
     settings = {name: method["suites"]["gsm8k"] for name, method in methods.items()}
     assert settings["llada"] == {"gen_length": 48, "block_length": 16, "options": {"steps": 48}}
-    assert settings["threshold(block_length=8,gen_length=24)"] == {"gen_length": 24, "block_length": 8, "options": {}}
+    assert settings["threshold(block_length=8,gen_length=24)"] == {
+        "gen_length": 24,
+        "block_length": 8,
+        "options": {},
+    }
     assert settings["llada(steps=12)"]["options"] == {"steps": 12}
 
 
 def test_a_decoder_by_name_has_the_role_of_its_presets() -> None:
     methods = config_of("--methods", "fef(steps=2), fef(verify=two-stream)")["methods"]
-    assert [method["role"] for method in methods.values()] == ["fef", "fef"]  # nano has one checkpoint for both
-    untrained = config_of("--model", "base=nano", "--methods", "fef(steps=2)")["methods"]["fef(steps=2)"]
+    assert [method["role"] for method in methods.values()] == [
+        "fef",
+        "fef",
+    ]  # nano has one checkpoint for both
+    untrained = config_of("--model", "base=nano", "--methods", "fef(steps=2)")["methods"][
+        "fef(steps=2)"
+    ]
     assert untrained["label"] == "FeF-DLLM w/o train (steps=2)" and untrained["role"] == "base"
 
 
 def test_equal_labels_are_made_distinct() -> None:
     methods = config_of("--model", "base=nano", "--methods", "fef-2, fef-2-untrained")["methods"]
     labels = [method["label"] for method in methods.values()]
-    assert labels == ["FeF-DLLM w/o train (step=2)", "FeF-DLLM w/o train (step=2) [fef-2-untrained]"]
+    assert labels == [
+        "FeF-DLLM w/o train (step=2)",
+        "FeF-DLLM w/o train (step=2) [fef-2-untrained]",
+    ]
 
 
 # Lists with arguments: how they are cut, read and written
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)
-VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS
+)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +205,17 @@ def test_brackets_and_quotes_that_do_not_match_are_refused(text: str) -> None:
         ("fef(steps=3, window = 12)", "fef", {"steps": 3, "window": 12}),
         ("a(b=true,c=False,d=null,e=None)", "a", {"b": True, "c": False, "d": None, "e": None}),
         ("a(b=0.9,c=1e-3,d=-2)", "a", {"b": 0.9, "c": 1e-3, "d": -2}),
-        ("""a(b='x, y',c="z",d=./q.json,e=[1, 2])""", "a", {"b": "x, y", "c": "z", "d": "./q.json", "e": [1, 2]}),
+        (
+            """a(b='x, y',c="z",d=./q.json,e=[1, 2])""",
+            "a",
+            {"b": "x, y", "c": "z", "d": "./q.json", "e": [1, 2]},
+        ),
         ("mine=./q (1).jsonl(answer=gold)", "mine=./q (1).jsonl", {"answer": "gold"}),
     ],
 )
-def test_arguments_are_read_as_literals_or_bare_text(text: str, head: str, arguments: dict[str, Any]) -> None:
+def test_arguments_are_read_as_literals_or_bare_text(
+    text: str, head: str, arguments: dict[str, Any]
+) -> None:
     assert parse_call(text) == (head, arguments)
 
 

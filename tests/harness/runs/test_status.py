@@ -30,7 +30,11 @@ def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
     assert describe_status(run).splitlines() == [stopped, "GSM8K: 2 of 12 responses, 2 scored"]
     with FileLock(run / LOCK):
         assert describe_status(run).splitlines()[0] == "goes on"
-    lines = [json.dumps(item(method, "gsm8k", n)) for method in ("llada", "llada/2", "dcd", "fef-2") for n in range(3)]
+    lines = [
+        json.dumps(item(method, "gsm8k", n))
+        for method in ("llada", "llada/2", "dcd", "fef-2")
+        for n in range(3)
+    ]
     (run / "items.jsonl").write_text("\n".join(lines) + "\n")
     config = read_meta(run).config
     assert describe_status(run).splitlines() == ["finished", "GSM8K: 12 of 12 responses, 12 scored"]
@@ -42,7 +46,9 @@ def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
 
 def test_what_is_decoded_need_not_be_scored(run: Path) -> None:
     methods = ("llada", "llada/2", "dcd", "fef-2")
-    rows = [item(method, "gsm8k", number, correct=None) for method in methods for number in range(3)]
+    rows = [
+        item(method, "gsm8k", number, correct=None) for method in methods for number in range(3)
+    ]
     rows[0]["correct"] = False
     (run / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     state, line = describe_status(run).splitlines()
@@ -50,7 +56,9 @@ def test_what_is_decoded_need_not_be_scored(run: Path) -> None:
     assert line == "GSM8K: 12 of 12 responses, 1 scored"
 
 
-def test_a_folder_that_may_only_be_read_has_a_status(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_only_be_read_has_a_status(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -59,7 +67,9 @@ def test_a_folder_that_may_only_be_read_has_a_status(run: Path, monkeypatch: pyt
     assert describe_status(run).splitlines()[1] == "GSM8K: 2 of 12 responses, 2 scored"
 
 
-def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_it_and_refuses_what_is_no_run(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--status", str(run)]) == 0
     assert "GSM8K: 2 of 12 responses, 2 scored" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds no run"):

@@ -1,4 +1,5 @@
-"""Timing: what other programs disturbed is timed again, and marked where that does not help; threads that suit."""
+"""Timing: what other programs disturbed is timed again, and marked where that does not help;
+threads that suit."""
 
 import math
 import os
@@ -22,7 +23,9 @@ from harness.runs.timing import AGAIN, Timing, fastest_threads, is_disturbed
 QUIET, WAITED = 0.0, 0.5
 
 
-def response(seconds: float, waited: float | None = QUIET, tokens: str = "same", share: float = 1.0) -> Response:
+def response(
+    seconds: float, waited: float | None = QUIET, tokens: str = "same", share: float = 1.0
+) -> Response:
     item: dict[str, Any] = {"method": "llada", "suite": "gsm8k", "item": 0, "tokens_hash": tokens}
     item |= {"seconds": seconds, "cpu_seconds": share * seconds * torch.get_num_threads()}
     if waited is not None:
@@ -37,7 +40,8 @@ def _no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def timed(timing: Timing, *responses: Response) -> tuple[dict[str, Any], int]:
-    """The item that is kept of responses that come one after the other, and how many were needed."""
+    """The item that is kept of responses that come one after the other, and how many were
+    needed."""
     left: Iterator[Response] = iter(responses)
     kept = timing.undisturbed(lambda: next(left)).item
     return kept, len(responses) - len(list(left))
@@ -50,13 +54,17 @@ def test_a_quiet_response_is_timed_once() -> None:
 
 
 def test_a_disturbed_response_is_timed_again_until_it_is_quiet() -> None:
-    kept, times = timed(Timing(), response(1.0, WAITED), response(0.5, WAITED), response(0.6), response(0.1))
+    kept, times = timed(
+        Timing(), response(1.0, WAITED), response(0.5, WAITED), response(0.6), response(0.1)
+    )
     assert (kept["seconds"], times) == (0.6, 3)
     assert "disturbed" not in kept
 
 
 def test_one_that_stays_disturbed_is_marked() -> None:
-    kept, times = timed(Timing(), *[response(seconds, WAITED) for seconds in (0.9, 0.2, 0.1, 0.3, 0.1)])
+    kept, times = timed(
+        Timing(), *[response(seconds, WAITED) for seconds in (0.9, 0.2, 0.1, 0.3, 0.1)]
+    )
     assert (kept["seconds"], kept["disturbed"], times) == (0.1, True, 1 + AGAIN)
 
 
@@ -90,7 +98,14 @@ def test_the_share_is_compared_with_that_of_the_method_on_the_suite() -> None:
 
 
 def test_a_marked_response_is_timed_again_by_the_next_session(tmp_path: Path) -> None:
-    row = {"schema": 1, "method": "llada", "suite": "gsm8k", "item": 0, "tokens_hash": "a", "correct": True}
+    row = {
+        "schema": 1,
+        "method": "llada",
+        "suite": "gsm8k",
+        "item": 0,
+        "tokens_hash": "a",
+        "correct": True,
+    }
     (tmp_path / "run.json").write_text('{"schema": 1, "config": {}}')
     Recorder(tmp_path).add(row | {"seconds": 9.0, "disturbed": True, "waited_seconds": 5.0}, [])
     recorder = Recorder(tmp_path)
@@ -104,7 +119,9 @@ def test_a_marked_response_is_timed_again_by_the_next_session(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("marked", "speed"), [(0, 4.0), (1, math.nan)])
-def test_a_tenth_of_disturbed_seconds_takes_a_method_its_speed(tmp_path: Path, marked: int, speed: float) -> None:
+def test_a_tenth_of_disturbed_seconds_takes_a_method_its_speed(
+    tmp_path: Path, marked: int, speed: float
+) -> None:
     rows = full_items()
     fef = [row for row in rows if row["method"] == "fef-2" and row["suite"] == "gsm8k"]
     for row in fef[:marked]:
@@ -116,12 +133,17 @@ def test_a_tenth_of_disturbed_seconds_takes_a_method_its_speed(tmp_path: Path, m
     assert measured.loc[("fef-2", "gsm8k"), "forward_speedup"] == 2.0
 
 
-def test_a_disturbed_reference_leaves_a_suite_without_speeds_and_the_note_says_so(tmp_path: Path) -> None:
+def test_a_disturbed_reference_leaves_a_suite_without_speeds_and_the_note_says_so(
+    tmp_path: Path,
+) -> None:
     rows = full_items()
     rows[0]["disturbed"] = True
     run = save(tmp_path, rows)
     noted = with_notes(measure(run), run).set_index(["method", "suite"])["speed_note"]
-    assert noted["fef-2", "gsm8k"] == "no Speed: other programs had the cores in 25% of LLaDA's seconds"
+    assert (
+        noted["fef-2", "gsm8k"]
+        == "no Speed: other programs had the cores in 25% of LLaDA's seconds"
+    )
     assert "other programs" not in noted["fef-2", "math"]
 
 
@@ -134,7 +156,9 @@ def test_fewer_disturbed_seconds_are_a_note(tmp_path: Path) -> None:
     assert "1 of 4 responses were timed while other programs had the cores" in row["speed_note"]
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not count waits")
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this system does not count waits"
+)
 def test_waiting_for_a_core_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs on one core wait for each other."""
     monkeypatch.undo()
@@ -158,7 +182,8 @@ def test_waiting_for_a_core_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Slow:
-    """A backbone whose forwards take more seconds with other numbers of threads than its best one, by its own clock."""
+    """A backbone whose forwards take more seconds with other numbers of threads than its best one,
+    by its own clock."""
 
     mask_id = 0
     now = 0.0
@@ -167,7 +192,9 @@ class Slow:
         self.best = best
 
     def logits(self, x_1L: torch.Tensor) -> torch.Tensor:
-        self.now += 0.02 * max(torch.get_num_threads() / self.best, self.best / torch.get_num_threads())
+        self.now += 0.02 * max(
+            torch.get_num_threads() / self.best, self.best / torch.get_num_threads()
+        )
         return x_1L
 
 

@@ -1,5 +1,5 @@
-"""Model-written programs, confined: hostile ones harm nothing and lose their own verdict alone; honest ones are judged
-as OpenCompass's evaluators judge them."""
+"""Model-written programs, confined: hostile ones harm nothing and lose their own verdict alone;
+honest ones are judged as OpenCompass's evaluators judge them."""
 
 import os
 import shutil
@@ -24,7 +24,16 @@ from harness.errors import UserError
 from harness.sandbox import program
 from harness.sandbox.confined import landlock_version
 from harness.sandbox.evaluators import check_correctness, execution
-from harness.sandbox.program import CORES, UNSAFE, Program, Sandbox, choose, compiled_filter, execute, fault_of
+from harness.sandbox.program import (
+    CORES,
+    UNSAFE,
+    Program,
+    Sandbox,
+    choose,
+    compiled_filter,
+    execute,
+    fault_of,
+)
 
 PROBLEM = {
     "task_id": "double",
@@ -37,7 +46,8 @@ PLANTED = "planted before any program ran"
 
 
 def sandbox_named(name: str) -> Sandbox:
-    """A sandbox of this machine; the test is skipped where it cannot be had, and fails where it leaks."""
+    """A sandbox of this machine; the test is skipped where it cannot be had, and fails where it
+    leaks."""
     bwrap = shutil.which("bwrap") or ""
     if name == "bubblewrap" and not bwrap:
         pytest.skip("bubblewrap is not installed")
@@ -59,7 +69,8 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
 
 @dataclass(frozen=True)
 class Scene:
-    """The host around the hostile programs: what they may want to touch, and the verdicts they got."""
+    """The host around the hostile programs: what they may want to touch, and the verdicts they
+    got."""
 
     outside: Path
     servers: tuple[socket.socket, ...]
@@ -96,7 +107,9 @@ def scene(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
         with ThreadPoolExecutor(2 * CORES) as pool:
             results = list(pool.map(result, PROGRAMS))
-        yield Scene(outside, (tcp, unix, abstract), before, dict(zip(PROGRAMS, results, strict=True)))
+        yield Scene(
+            outside, (tcp, unix, abstract), before, dict(zip(PROGRAMS, results, strict=True))
+        )
 
 
 @pytest.mark.slow
@@ -110,7 +123,11 @@ def test_hostile_programs_get_the_verdict_they_deserve(scene: Scene, sandbox: Sa
 def test_the_hosts_files_are_as_they_were(scene: Scene) -> None:
     names = {path.name for path in scene.outside.iterdir()}
     assert names == {"planted.txt", "secret.txt", "server.socket"}
-    assert (scene.outside / "planted.txt").read_text() == (scene.outside / "secret.txt").read_text() == PLANTED
+    assert (
+        (scene.outside / "planted.txt").read_text()
+        == (scene.outside / "secret.txt").read_text()
+        == PLANTED
+    )
     for folder in ("/", "/dev", "/usr"):
         assert not Path(folder, "new.txt").exists()
     assert not Path(f"/tmp/hostile-{scene.servers[0].getsockname()[1]}").exists()
@@ -142,7 +159,9 @@ def test_a_killed_harness_leaves_no_program_behind() -> None:
 
     def programs() -> list[psutil.Process]:
         children = psutil.Process(harness.pid).children()
-        return [child for child in children if child.cpu_times().user > 1]  # longer than the probe takes
+        return [
+            child for child in children if child.cpu_times().user > 1
+        ]  # longer than the probe takes
 
     assert eventually(lambda: bool(programs()))
     running = programs()[0]
@@ -175,25 +194,35 @@ HONEST = {
         "def double(x):\n    return 2 * Own(x).x"
     ),
     "a caught time limit": (
-        "def double(x):\n    try:\n        while x > 0: pass\n    except Exception: pass\n    return 2 * x"
+        "def double(x):\n    try:\n        while x > 0: pass\n    except Exception: pass\n   "
+        " return 2 * x"
     ),
     "printing": "def double(x):\n    print('x', x)\n    return 2 * x",
-    "what it printed": "import sys\n\ndef double(x):\n    print(2 * x)\n    return int(sys.stdout.getvalue())",
+    "what it printed": (
+        "import sys\n\ndef double(x):\n    print(2 * x)\n    return int(sys.stdout.getvalue())"
+    ),
     "input": "def double(x):\n    return 2 * int(input() or x)",
     "exit": "def double(x):\n    exit()",
     "help": "def double(x):\n    help(len)\n    return 2 * x",
     "a removed function": "import os\n\ndef double(x):\n    return 2 * x if os.getcwd() else None",
-    "a name of its own": "def double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(None)",
+    "a name of its own": (
+        "def double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(None)"
+    ),
     "a number of numpy": "import numpy as np\n\ndef double(x):\n    return np.int64(2) * x",
     "an array": "import numpy as np\n\ndef double(x):\n    return np.array([2 * x])",
     "a fraction": "from fractions import Fraction\n\ndef double(x):\n    return Fraction(2 * x)",
     "an integer of its own": "class Own(int):\n    pass\n\ndef double(x):\n    return Own(2 * x)",
     "a generator": "def double(x):\n    yield 2 * x",
     "no value": "def double(x):\n    pass",
-    "an exception of its own": "class Own(Exception):\n    pass\n\ndef double(x):\n    raise Own('own')",
+    "an exception of its own": (
+        "class Own(Exception):\n    pass\n\ndef double(x):\n    raise Own('own')"
+    ),
     "too many parameters": "def double(x, y):\n    return 2 * x",
     "recursion": "def double(x):\n    return double(x)",
-    "packages": "import re, numpy as np\nfrom typing import Any\n\ndef double(x):\n    return int(np.int64(2) * x)",
+    "packages": (
+        "import re, numpy as np\nfrom typing import Any\n\ndef double(x):\n    return"
+        " int(np.int64(2) * x)"
+    ),
 }
 
 
@@ -208,7 +237,9 @@ def test_honest_programs_get_the_results_of_the_original_evaluators(name: str) -
     if original["result"] == "failed: ":  # of an assertion without a message; ours says which one
         ours["result"] = ours["result"][: len("failed: ")]
     assert ours == original
-    assert execution(best, (code, TESTS), 5, 2) == opencompass.datasets.mbpp.execution((code, TESTS), 5, 2)
+    assert execution(best, (code, TESTS), 5, 2) == opencompass.datasets.mbpp.execution(
+        (code, TESTS), 5, 2
+    )
 
 
 @pytest.mark.parametrize("within", ["landlock", "bubblewrap", "a plain process"])
@@ -223,7 +254,9 @@ def test_a_program_gets_its_kind_of_outcome(within: str) -> None:
         "block = bytearray(10 * 2**30)": "failed",
         "open('file', 'w').write('x')": "pass",
         "open('file', 'wb').write(bytes(2**28))": "failed",
-        "import threading; thread = threading.Thread(target=print); thread.start(); thread.join()": "pass",
+        "import threading; thread = threading.Thread(target=print); thread.start(); thread.join()": (
+            "pass"
+        ),
         "import asyncio; asyncio.run(asyncio.sleep(0))": "pass",
         "import shutil; open('a', 'w').close(); shutil.copy2('a', 'b')": "pass",
         "import tempfile; tempfile.NamedTemporaryFile().close()": "pass",
@@ -237,7 +270,8 @@ def test_a_program_may_sleep_for_longer_than_its_cpu_seconds() -> None:
 
 
 def test_what_runs_out_of_time_is_judged_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside others it needs longer: the second time, when nothing else runs, it has its verdict."""
+    """Beside others it needs longer: the second time, when nothing else runs, it has its
+    verdict."""
     lock = threading.Lock()
     running = 0
     beside: list[int] = []
@@ -263,7 +297,10 @@ def test_what_runs_out_of_time_is_judged_again_alone(monkeypatch: pytest.MonkeyP
 
 def test_nothing_of_the_environment_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED_SECRET", "planted")
-    code = "import os\nassert 'PLANTED_SECRET' not in os.environ and len(os.environ) < 12, dict(os.environ)"
+    code = (
+        "import os\nassert 'PLANTED_SECRET' not in os.environ and len(os.environ) < 12,"
+        " dict(os.environ)"
+    )
     assert execute(Program(code, 2.0), UNSAFE).message == ""
 
 
@@ -290,7 +327,10 @@ def test_without_a_sandbox_code_runs_only_if_asked_for(monkeypatch: pytest.Monke
     try:
         assert choose().sandbox is None
         assert choose(unsafe=True).sandbox is UNSAFE
-        wanted = "no sandbox (this kernel, or its container, has no Landlock; bubblewrap is not installed); install"
+        wanted = (
+            "no sandbox (this kernel, or its container, has no Landlock; bubblewrap is not"
+            " installed); install"
+        )
         assert choose().missing.startswith(wanted) and "--unsafe-code-execution" in choose().missing
     finally:
         choose.cache_clear()

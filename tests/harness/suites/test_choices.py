@@ -13,7 +13,9 @@ from harness.suites.choices import letter_in, letter_of
 from harness.suites.questions import CHOICE, questions_of, read_questions
 
 CITIES = ["Rome", "Paris", "Oslo"]
-PROMPT = "Capital of France?\nA. Rome\nB. Paris\nC. Oslo\nAnswer with the letter of the right choice."
+PROMPT = (
+    "Capital of France?\nA. Rome\nB. Paris\nC. Oslo\nAnswer with the letter of the right choice."
+)
 GOOD = {"question": "Capital of France?", "choices": CITIES, "answer": "Paris"}
 
 
@@ -31,7 +33,10 @@ def rows_of(folder: Path, text: str, name: str = "q.jsonl") -> list[dict[str, An
         ("q.jsonl", json.dumps(GOOD)),
         ("q.jsonl", json.dumps({"prompt": "Capital of France?", "options": CITIES, "label": 1})),
         ("q.csv", "question,A,B,C,D,answer\nCapital of France?,Rome,Paris,Oslo,,B\n"),
-        ("q.csv", 'question,choices,answer\nCapital of France?,"[""Rome"", ""Paris"", ""Oslo""]",1\n'),
+        (
+            "q.csv",
+            'question,choices,answer\nCapital of France?,"[""Rome"", ""Paris"", ""Oslo""]",1\n',
+        ),
     ],
 )
 def test_choices_are_lettered_lines(tmp_path: Path, name: str, text: str) -> None:
@@ -40,22 +45,38 @@ def test_choices_are_lettered_lines(tmp_path: Path, name: str, text: str) -> Non
 
 @pytest.mark.parametrize(
     ("answer", "choices", "letter"),
-    [("b", CITIES, "B"), ("(C)", CITIES, "C"), ("0", CITIES, "A"), (" paris ", CITIES, "B"), ("7", ["6", "7"], "B")],
+    [
+        ("b", CITIES, "B"),
+        ("(C)", CITIES, "C"),
+        ("0", CITIES, "A"),
+        (" paris ", CITIES, "B"),
+        ("7", ["6", "7"], "B"),
+    ],
 )
-def test_an_answer_is_a_letter_an_index_or_a_text(answer: str, choices: list[str], letter: str) -> None:
+def test_an_answer_is_a_letter_an_index_or_a_text(
+    answer: str, choices: list[str], letter: str
+) -> None:
     assert letter_of(answer, choices) == letter
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"answer": "3"}, "line 1: the answer '3' is none of the choices; give a letter, an index from 0, or"),
+        (
+            {"answer": "3"},
+            "line 1: the answer '3' is none of the choices; give a letter, an index from 0, or",
+        ),
         ({"choices": ["1", "0"], "answer": "1"}, "line 1: the answer '1' may be A or B"),
-        ({"choices": "Rome, Paris"}, "line 1: choices must be a list of at least two choices, not Rome, Paris"),
+        (
+            {"choices": "Rome, Paris"},
+            "line 1: choices must be a list of at least two choices, not Rome, Paris",
+        ),
         ({"choices": ["Rome", None]}, "line 1: choices must be a list of at least two"),
     ],
 )
-def test_a_question_needs_one_right_choice(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_a_question_needs_one_right_choice(
+    tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
     with pytest.raises(UserError, match=says):
         rows_of(tmp_path, json.dumps(GOOD | change))
 

@@ -1,4 +1,5 @@
-"""OpenCompass's own configurations: the prompts they send, what is refused, evaluators that judge in their own way."""
+"""OpenCompass's own configurations: the prompts they send, what is refused, evaluators that judge
+in their own way."""
 
 import shutil
 from pathlib import Path
@@ -22,12 +23,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Generated problems laid out as the real files are, all of MATH's too."""
     folder = tmp_path_factory.mktemp("data")
     write_suites(folder, "dev", 3)
-    shutil.copy(folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json")
+    shutil.copy(
+        folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json"
+    )
     return folder
 
 
 @pytest.mark.parametrize("suite", [*NAMED, ZERO_SHOT])
-def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, data: Path, tmp_path: Path) -> None:
+def test_prompts_are_those_that_opencompass_own_inferencer_sends(
+    suite: str, data: Path, tmp_path: Path
+) -> None:
     from mmengine.config import ConfigDict
     from opencompass.tasks import OpenICLInferTask
 
@@ -37,7 +42,9 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
     sent: list[Any] = []
 
     class Spied(DiffusionModel):
-        def generate(self, inputs: list[Any], max_out_len: int | None = None, **_: Any) -> list[str]:
+        def generate(
+            self, inputs: list[Any], max_out_len: int | None = None, **_: Any
+        ) -> list[str]:
             sent.extend(inputs)
             return [""] * len(inputs)
 
@@ -54,12 +61,17 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
     own = [encode_chat(nano, turns).tolist() for turns in sent[:2]]
     assert [prompt_P.tolist() for prompt_P in job.prompts] == own and own[0]
     texts = [nano.text_tokenizer().decode(ids) for ids in own]
-    question = next(iter(problems(suite.replace("math500", "math") if suite in NAMED else "gsm8k", "dev", 1))).row
+    question = next(
+        iter(problems(suite.replace("math500", "math") if suite in NAMED else "gsm8k", "dev", 1))
+    ).row
     assert any(str(value) in texts[0] for value in question.values())
 
 
 def test_the_math_suite_is_all_of_it_and_math500_a_selection(data: Path) -> None:
-    (whole,), (part,) = suite_named("math").datasets(False, data), suite_named("math500").datasets(False, data)
+    (whole,), (part,) = (
+        suite_named("math").datasets(False, data),
+        suite_named("math500").datasets(False, data),
+    )
     assert "file_name" not in whole and part["file_name"] == "test_prm800k_500.json"
     assert [path.name for path in suite_named("math").files(False, data)] == ["math.json"]
     assert suite_named("math").configuration_hash() != suite_named("math500").configuration_hash()
@@ -69,7 +81,9 @@ def test_a_missing_file_says_which_where_and_who_wants_it(tmp_path: Path) -> Non
     write_suites(tmp_path, "dev", 2)
     with pytest.raises(UserError, match=r"math/math\.json; .*math_0shot_gen_11c4b5 wants it there"):
         suite_named("math").datasets(False, tmp_path)
-    with pytest.raises(UserError, match=r"data/ifeval/input_data\.jsonl; .*IFEval_gen_353ae7 wants it"):
+    with pytest.raises(
+        UserError, match=r"data/ifeval/input_data\.jsonl; .*IFEval_gen_353ae7 wants it"
+    ):
         suite_named("opencompass:IFEval_gen_353ae7").datasets(False, tmp_path)
     with pytest.raises(UserError, match="lists has generated problems alone"):
         suite_named("lists").datasets(False, tmp_path)
@@ -101,7 +115,11 @@ def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path
     write_suites(tmp_path, "dev", 3)
     both = [suite_named(suite) for suite in ("gsm8k", "lists")]
     parts = load_problems(both[0], [suite.datasets(True, tmp_path)[0] for suite in both], 2)
-    right = [problem.response for suite in ("gsm8k", "lists") for problem in list(problems(suite, "dev", 2))]
+    right = [
+        problem.response
+        for suite in ("gsm8k", "lists")
+        for problem in list(problems(suite, "dev", 2))
+    ]
     assert [len(part) for part in parts] == [2, 2]
     judged = verdicts.judged(parts, [3, 0, 2], [right[3], "nonsense", right[2]], None)
     assert [verdict for verdict, _ in judged] == [True, False, True]
@@ -112,7 +130,13 @@ def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path
     [
         ("humaneval", "humaneval_gen_8e312c judges chat models"),
         ("opencompass:humaneval_gen_8e312c", "humaneval_gen_8e312c judges chat models"),
-        ("mbpp", "mbpp_gen judges a response of a base model that goes on with another task by that task's program"),
+        (
+            "mbpp",
+            (
+                "mbpp_gen judges a response of a base model that goes on with another task by that"
+                " task's program"
+            ),
+        ),
         ("opencompass:internal_humaneval_v2_new_gen", ""),
     ],
 )

@@ -22,7 +22,9 @@ from harness.suites.registry import (
 from harness.suites.spec import Problem, split_of
 from model_wrappers import load_backbone
 
-SHOT = [name for name in GENERATED if name.endswith("-4shot")]  # of the problems of the suites before
+SHOT = [
+    name for name in GENERATED if name.endswith("-4shot")
+]  # of the problems of the suites before
 OWN = [name for name in GENERATED if name not in SHOT]
 
 
@@ -40,8 +42,15 @@ def test_problems_are_the_same_for_the_same_arguments(suite: str) -> None:
 
 @pytest.mark.parametrize("suite", OWN)
 def test_splits_never_share_what_is_asked(suite: str) -> None:
-    keys = {split: {problem.key for problem in all_of(suite, split)} for split in ("train", "dev", "test")}
-    assert not keys["train"] & keys["test"] and not keys["train"] & keys["dev"] and not keys["dev"] & keys["test"]
+    keys = {
+        split: {problem.key for problem in all_of(suite, split)}
+        for split in ("train", "dev", "test")
+    }
+    assert (
+        not keys["train"] & keys["test"]
+        and not keys["train"] & keys["dev"]
+        and not keys["dev"] & keys["test"]
+    )
 
 
 @pytest.mark.parametrize("suite", ["gsm8k", "math", "humaneval", "mbpp"])
@@ -52,7 +61,9 @@ def test_one_problem_has_many_responses(suite: str) -> None:
         problem = suite_named(suite).generated.draw(rng)
         # Of a program the body alone: its first line holds the names that the prompt gave.
         body = problem.response.partition("\n")[2] or problem.response
-        wordings.setdefault(problem.key if suite in ("humaneval", "mbpp") else problem.question, set()).add(body)
+        wordings.setdefault(
+            problem.key if suite in ("humaneval", "mbpp") else problem.question, set()
+        ).add(body)
     assert max(map(len, wordings.values())) > 1
 
 
@@ -60,31 +71,46 @@ def test_one_problem_has_many_responses(suite: str) -> None:
 def test_reference_programs_pass_their_own_tests(suite: str) -> None:
     for problem in problems(suite, "dev", 100):
         scope: dict[str, object] = {}
-        tests = problem.row["test"] + f"check({problem.row['entry_point']})" if suite == "humaneval" else None
+        tests = (
+            problem.row["test"] + f"check({problem.row['entry_point']})"
+            if suite == "humaneval"
+            else None
+        )
         exec(problem.response + "\n" + (tests or "\n".join(problem.row["test_list"])), scope)
 
 
 def test_the_last_number_of_a_word_problem_is_its_answer() -> None:
     for problem in problems("gsm8k", "dev", 100):
         gold = problem.row["answer"].split("#### ")[1]
-        assert problem.response.rstrip(".").split()[-1] == gold or f" {gold} " in problem.response.rsplit("So", 1)[-1]
+        assert (
+            problem.response.rstrip(".").split()[-1] == gold
+            or f" {gold} " in problem.response.rsplit("So", 1)[-1]
+        )
 
 
-@pytest.mark.parametrize(("suite", "least", "most", "amount"), [("gsm8k-long", 6, 10, 12), ("gsm8k-hard", 9, 12, 30)])
-def test_a_long_word_problem_takes_so_many_right_equations(suite: str, least: int, most: int, amount: int) -> None:
+@pytest.mark.parametrize(
+    ("suite", "least", "most", "amount"), [("gsm8k-long", 6, 10, 12), ("gsm8k-hard", 9, 12, 30)]
+)
+def test_a_long_word_problem_takes_so_many_right_equations(
+    suite: str, least: int, most: int, amount: int
+) -> None:
     for problem in problems(suite, "dev", 100):
         solution, gold = problem.row["answer"].split("\n#### ")
         equations = [equation.split(" = ") for equation in solution.split(", ")]
         assert least <= len(equations) <= most
         assert all(eval(left) == int(right) <= amount for left, right in equations)
-        assert equations[-1][1] == gold and all(" = ".join(each) in problem.response for each in equations)
+        assert equations[-1][1] == gold and all(
+            " = ".join(each) in problem.response for each in equations
+        )
 
 
 @pytest.mark.parametrize("suite", OWN)
 def test_a_response_fits_into_the_suites_length(suite: str) -> None:
     tokenizer = load_backbone("nano").text_tokenizer()
     for problem in all_of(suite, "test"):
-        assert len(tokenizer(problem.response).input_ids) < suite_named(suite).generated.length  # EoT closes it
+        assert (
+            len(tokenizer(problem.response).input_ids) < suite_named(suite).generated.length
+        )  # EoT closes it
 
 
 @pytest.mark.parametrize("suite", SHOT)
@@ -94,7 +120,9 @@ def test_solved_problems_come_from_training_and_precede_the_same_problems(suite:
     assert list(problems(suite, "test", 20)) == list(problems(generator.problems_of, "test", 20))
     roles = [turn["role"] for turn in generator.rounds]
     assert roles == ["HUMAN", "BOT"] * SHOTS + ["HUMAN"]
-    asked = {each.question for split in ("dev", "test") for each in all_of(generator.problems_of, split)}
+    asked = {
+        each.question for split in ("dev", "test") for each in all_of(generator.problems_of, split)
+    }
     assert not asked & {turn["prompt"] for turn in generator.shots}
 
 
@@ -116,7 +144,11 @@ def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> Non
         text = suite_named(suite).files(True, tmp_path)[0].read_text()
         content = suite_named(suite).generated.content
         one_object = content is suite_named("math").generated.content
-        rows = list(json.loads(text).values()) if one_object else [json.loads(line) for line in text.splitlines()]
+        rows = (
+            list(json.loads(text).values())
+            if one_object
+            else [json.loads(line) for line in text.splitlines()]
+        )
         rows = rows[mbpp.FIRST_TEST_ROW :] if content is mbpp.as_test_rows else rows
         expected = list(problems(suite, "test", 12))
         assert len(rows) == 12 and all(split_of(p) == "test" for p in expected)
@@ -142,7 +174,8 @@ def test_data_names_a_split_and_a_seed(data: str | None, named: tuple[str, int] 
 
 def test_another_seed_draws_other_problems_of_the_same_split() -> None:
     first, second = (
-        {each.question for each in drawn(suite_named("code-long"), data, None)} for data in ("generated", "generated:1")
+        {each.question for each in drawn(suite_named("code-long"), data, None)}
+        for data in ("generated", "generated:1")
     )
     assert not first & second
 
@@ -167,14 +200,22 @@ LINE = ["Ida", "Ben", "Eva"]
         ("insert at", ["[ Ida, Leo, Ben, Eva ]"], ["[ Leo, Ida, Ben, Eva ]", "[ Ida, Leo, Eva ]"]),
         ("remove at", ["[ Ida, Eva ]"], ["[ Ida, Ben ]"]),
         ("replace at", ["[ Ida, Leo, Eva ]"], ["[ Leo, Ben, Eva ]"]),
-        ("shuffle", ["[ Ida, Ben, Eva ]", "[ Eva, Ida, Ben ]"], ["[ Ida, Ida, Ben ]", "[ Ida, Ben ]"]),
+        (
+            "shuffle",
+            ["[ Ida, Ben, Eva ]", "[ Eva, Ida, Ben ]"],
+            ["[ Ida, Ida, Ben ]", "[ Ida, Ben ]"],
+        ),
         (
             "insert",
             ["[ Leo, Ida, Ben, Eva ]", "[ Ida, Ben, Eva, Leo ]"],
             ["[ Ida, Ben, Eva ]", "[ Leo, Ben, Ida, Eva ]"],
         ),
         ("remove", ["[ Ben, Eva ]", "[ Ida, Ben ]"], ["[ Eva, Ben ]", "[ Ida, Ben, Eva ]"]),
-        ("replace", ["[ Leo, Ben, Eva ]", "[ Ida, Ben, Leo ]"], ["[ Leo, Ben, Leo ]", "[ Ida, Ben, Eva ]"]),
+        (
+            "replace",
+            ["[ Leo, Ben, Eva ]", "[ Ida, Ben, Leo ]"],
+            ["[ Leo, Ben, Leo ]", "[ Ida, Ben, Eva ]"],
+        ),
     ],
 )
 def test_a_line_is_right_by_what_was_asked(task: str, right: list[str], wrong: list[str]) -> None:
@@ -196,12 +237,15 @@ def test_a_line_is_right_by_what_was_asked(task: str, right: list[str], wrong: l
         ("in the park the old fox runs.", False),
     ],
 )
-def test_a_sentence_is_right_when_it_has_the_words_and_they_agree(sentence: str, right: bool) -> None:
+def test_a_sentence_is_right_when_it_has_the_words_and_they_agree(
+    sentence: str, right: bool
+) -> None:
     assert sentence_is_right(sentence, json.dumps(["old", "fox", "run", "park"])) is right
 
 
 @pytest.mark.parametrize(
-    ("suite", "is_right"), [("line-fixed", line_is_right), ("line-free", line_is_right), ("words", sentence_is_right)]
+    ("suite", "is_right"),
+    [("line-fixed", line_is_right), ("line-free", line_is_right), ("words", sentence_is_right)],
 )
 def test_generated_responses_are_right(suite: str, is_right: object) -> None:
     drawn = list(problems(suite, "dev", 100))

@@ -15,7 +15,10 @@ from harness.suites.questions import TESTS, questions_of, read_questions
 from harness.suites.registry import suites_named
 
 SIGNATURE = 'def add(a, b):\n    """Add."""\n'
-GOOD = {"prompt": "Write a function add(a, b).", "tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]}
+GOOD = {
+    "prompt": "Write a function add(a, b).",
+    "tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
+}
 CHECK = {"prompt": SIGNATURE, "tests": "def check(candidate):\n    assert candidate(1, 2) == 3"}
 FENCED = "```python\ndef add(a, b):\n    return a + b\n```"
 
@@ -42,7 +45,9 @@ def test_tests_take_the_place_of_an_answer(tmp_path: Path, registries: None) -> 
         (GOOD | {"tests": "assert add("}, "line 1: tests are no Python"),
     ],
 )
-def test_tests_that_test_nothing_are_refused(tmp_path: Path, row: dict[str, Any], says: str) -> None:
+def test_tests_that_test_nothing_are_refused(
+    tmp_path: Path, row: dict[str, Any], says: str
+) -> None:
     with pytest.raises(UserError, match=says):
         questions_of(f"mine={written(tmp_path, row)}")
 

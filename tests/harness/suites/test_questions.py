@@ -1,4 +1,5 @@
-"""Files of questions, and of prompts and responses: read, judged in four ways, refused with their line."""
+"""Files of questions, and of prompts and responses: read, judged in four ways, refused with their
+line."""
 
 import gzip
 import json
@@ -32,7 +33,13 @@ def rows_of(element: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(
     "names",
-    [("prompt", "answer"), ("question", "answer"), ("problem", "solution"), ("input", "output"), ("prompt", "target")],
+    [
+        ("prompt", "answer"),
+        ("question", "answer"),
+        ("problem", "solution"),
+        ("input", "output"),
+        ("prompt", "target"),
+    ],
 )
 def test_the_usual_columns_need_no_names(tmp_path: Path, names: tuple[str, str]) -> None:
     rows = [dict(zip(names, (row["question"], row["gold"]), strict=True)) for row in GOOD]
@@ -65,7 +72,12 @@ def test_a_file_may_be_of_any_usual_format(tmp_path: Path, name: str, text: str)
 def test_an_answer_that_is_no_text_is_as_json_has_it(tmp_path: Path) -> None:
     golds = [True, 0.10, ["a", "b"], "25°C"]
     path = written(tmp_path, [{"prompt": "?", "answer": gold} for gold in golds])
-    assert [row["answer"] for row in rows_of(f"mine={path}")] == ["true", "0.1", '["a", "b"]', "25°C"]
+    assert [row["answer"] for row in rows_of(f"mine={path}")] == [
+        "true",
+        "0.1",
+        '["a", "b"]',
+        "25°C",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +88,14 @@ def test_an_answer_that_is_no_text_is_as_json_has_it(tmp_path: Path) -> None:
         ("[1]\n", r"line 1: a JSON object was expected, not \[1\]"),
         ([{"prompt": "a"}], "no column of answers among prompt; name it"),
         ([{"text": "a", "answer": "b"}], "no column of prompts among text, answer; name it"),
-        ([{"prompt": {"0": "a"}, "answer": {"0": "b"}}], 'of a table of pandas\' write orient="records"'),
-        ([{"prompt": "a", "answer": "b"}, {"prompt": None, "answer": "b"}], "line 2: prompt is missing or empty"),
+        (
+            [{"prompt": {"0": "a"}, "answer": {"0": "b"}}],
+            'of a table of pandas\' write orient="records"',
+        ),
+        (
+            [{"prompt": "a", "answer": "b"}, {"prompt": None, "answer": "b"}],
+            "line 2: prompt is missing or empty",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(
@@ -126,22 +144,42 @@ def test_judges(judge: str, response: str, answer: str, right: bool) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1,234,567 in all", 1234567), ("3, 4", 4), ("(-.5)", -0.5), ("10-4", 4), ("25°C", 25), ("5.", 5), ("none", None)],
+    [
+        ("1,234,567 in all", 1234567),
+        ("3, 4", 4),
+        ("(-.5)", -0.5),
+        ("10-4", 4),
+        ("25°C", 25),
+        ("5.", 5),
+        ("none", None),
+    ],
 )
 def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
     assert last_number(text) == number
 
 
-def test_an_answer_that_its_judge_calls_wrong_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "judge.py").write_text("def right(response, answer): return response == answer.split('A: ')[1]")
+def test_an_answer_that_its_judge_calls_wrong_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "judge.py").write_text(
+        "def right(response, answer): return response == answer.split('A: ')[1]"
+    )
     path = written(tmp_path, [{"prompt": "a", "answer": "A: A: "}, {"prompt": "a", "answer": "b"}])
     questions_of(f"mine={path}(judge={tmp_path}/judge.py:right)")
-    assert "2 of 2 answers wrong as responses (question 1: 'A: A: ', question 2: 'b')" in capsys.readouterr().err
+    assert (
+        "2 of 2 answers wrong as responses (question 1: 'A: A: ', question 2: 'b')"
+        in capsys.readouterr().err
+    )
 
 
-def test_columns_that_are_not_read_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_are_not_read_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     note.cache_clear()
-    path = written(tmp_path, [{"prompt": "a", "answer": "b"}, {"prompt": "a", "answer": "b", "level": 1, "id": 2}])
+    path = written(
+        tmp_path,
+        [{"prompt": "a", "answer": "b"}, {"prompt": "a", "answer": "b", "level": 1, "id": 2}],
+    )
     for _ in range(2):
         questions_of(f"mine={path}")
     assert capsys.readouterr().err == "mine: the judge exact does not read the columns level, id\n"
@@ -165,10 +203,20 @@ def test_the_truth_of_what_a_judge_returns_counts(tmp_path: Path) -> None:
     path = tmp_path / "judge.py"
     path.write_text(JUDGES)
     names = ("right", "number", "numpy", "match", "nothing")
-    assert [judge_of(f"{path}:{name}")("it is 5", "5") for name in names] == [True, True, True, True, False]
-    with pytest.raises(UserError, match=r"must say whether a response is right, not \(False, 'no'\)"):
+    assert [judge_of(f"{path}:{name}")("it is 5", "5") for name in names] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+    with pytest.raises(
+        UserError, match=r"must say whether a response is right, not \(False, 'no'\)"
+    ):
         judge_of(f"{path}:pair")("", "")
-    with pytest.raises(UserError, match=r"judge judge\.py:fails fails: IndexError: string index out of range"):
+    with pytest.raises(
+        UserError, match=r"judge judge\.py:fails fails: IndexError: string index out of range"
+    ):
         judge_of(f"{path}:fails")("", "")
     with pytest.raises(UserError, match=r"judge\.py:missing cannot be imported: AttributeError"):
         judge_of(f"{path}:missing")
@@ -176,7 +224,10 @@ def test_the_truth_of_what_a_judge_returns_counts(tmp_path: Path) -> None:
 
 def test_a_file_is_a_suite_beside_others_and_may_change(registries: None, tmp_path: Path) -> None:
     path = written(tmp_path, GOOD)
-    assert suites_named(f"gsm8k,mine={path}(prompt=question,answer=gold)").keys() == {"gsm8k", "mine"}
+    assert suites_named(f"gsm8k,mine={path}(prompt=question,answer=gold)").keys() == {
+        "gsm8k",
+        "mine",
+    }
     assert suites_named(f"mine={path}(answer=gold,judge=number)").keys() == {"mine"}
     questions = SUITES["mine"].questions
     assert questions is not None and questions.judge == "number"
@@ -185,7 +236,9 @@ def test_a_file_is_a_suite_beside_others_and_may_change(registries: None, tmp_pa
     with pytest.raises(UserError, match="twice"):
         suites_named(f"mine={path}(answer=gold);mine={path}(answer=gold)")
     for name in ("Mean", "all", "Checkpoint", "speed", "GSM8K"):
-        with pytest.raises(UserError, match=f"{name}=.*: tables have a column {name.lower()} already"):
+        with pytest.raises(
+            UserError, match=f"{name}=.*: tables have a column {name.lower()} already"
+        ):
             suites_named(f"gsm8k;{name}={path}(answer=gold)")
 
 
@@ -197,7 +250,9 @@ HELLO = {"prompt": "Say hello.", "response": "hello"}
 
 def lines_file(folder: Path, *rows: object) -> Path:
     path = folder / "train.jsonl"
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
     return path
 
 
@@ -215,16 +270,25 @@ def test_prompts_and_responses_are_taken_as_they_are(tmp_path: Path) -> None:
             "How many?",
             "48/2 = 24 clips.\n#### 24",  # without annotations
         ),
-        ("math", {"problem": "Find $x$.", "solution": r"\boxed{1}", "level": "Level 1"}, "Find $x$.", r"\boxed{1}"),
+        (
+            "math",
+            {"problem": "Find $x$.", "solution": r"\boxed{1}", "level": "Level 1"},
+            "Find $x$.",
+            r"\boxed{1}",
+        ),
     ],
 )
 def test_a_suites_own_lines_get_its_prompt(
     tmp_path: Path, suite: str, line: dict[str, str], question: str, answer: str
 ) -> None:
-    assert read_exchanges(lines_file(tmp_path, line), "--data", suite, 1) == [Exchange(question + BOXED, answer)]
+    assert read_exchanges(lines_file(tmp_path, line), "--data", suite, 1) == [
+        Exchange(question + BOXED, answer)
+    ]
 
 
-@pytest.mark.parametrize("bad", ["{broken", {"prompt": "only"}, {"problem": "x", "solution": "of another suite"}])
+@pytest.mark.parametrize(
+    "bad", ["{broken", {"prompt": "only"}, {"problem": "x", "solution": "of another suite"}]
+)
 def test_a_bad_line_is_refused_by_its_number(tmp_path: Path, bad: object) -> None:
     with pytest.raises(UserError, match=r"train\.jsonl, line 2: ") as caught:
         read_exchanges(lines_file(tmp_path, HELLO, bad, HELLO), "--data", "gsm8k", 3)
@@ -239,7 +303,9 @@ def test_a_file_with_too_few_lines_is_refused(tmp_path: Path) -> None:
 
 
 def test_training_takes_every_line_of_any_known_format(tmp_path: Path) -> None:
-    path = lines_file(tmp_path, HELLO, {"question": "a", "answer": "b"}, {"problem": "c", "solution": "d"})
+    path = lines_file(
+        tmp_path, HELLO, {"question": "a", "answer": "b"}, {"problem": "c", "solution": "d"}
+    )
     assert [exchange.response for exchange in read_exchanges(path, "--data")] == ["hello", "b", "d"]
 
 

@@ -1,4 +1,5 @@
-"""Training for attention in blocks: what is trained is what decoding meets, and the result is a block model."""
+"""Training for attention in blocks: what is trained is what decoding meets, and the result is a
+block model."""
 
 import json
 from pathlib import Path
@@ -45,7 +46,9 @@ def batches(**how: float) -> dict[str, torch.Tensor]:
 def test_a_corrupted_block_is_predicted_from_what_decoding_has_before_it() -> None:
     logits_BRV = logits_of(MODEL.model, ROWS)
     assert MODEL.blocks is not None
-    for clean_L, start, masked_R, logits_RV in zip(CLEAN_BL, STARTS, MASKED_BR, logits_BRV, strict=True):
+    for clean_L, start, masked_R, logits_RV in zip(
+        CLEAN_BL, STARTS, MASKED_BR, logits_BRV, strict=True
+    ):
         ledger = BlockLedger(MODEL, Grid.of(MODEL.blocks, start), Kept())
         for block in range(3):
             at = slice(block * LENGTH, (block + 1) * LENGTH)
@@ -53,7 +56,9 @@ def test_a_corrupted_block_is_predicted_from_what_decoding_has_before_it() -> No
             ids_L = clean_L.clone()
             ids_L[own_K] = ids_L[own_K].masked_fill(masked_R[at], MASK)
             ids_L[own_K[-1] + 1 :] = MASK
-            torch.testing.assert_close(logits_RV[at], ledger.logits(ids_L[None], own_K)[0], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                logits_RV[at], ledger.logits(ids_L[None], own_K)[0], rtol=1e-4, atol=1e-4
+            )
 
 
 def test_the_queries_are_those_of_two_stream_verification_in_every_block() -> None:
@@ -72,7 +77,9 @@ def test_the_queries_are_those_of_two_stream_verification_in_every_block() -> No
             ids_L = clean_L[: at + LENGTH].clone()
             ids_L[masked] = MASK
             ledger = BlockLedger(MODEL, grid, Kept())
-            request = Request(ledger, ledger, ids_L[None], start, LENGTH, 0.0, Sampler(0), grid=grid)
+            request = Request(
+                ledger, ledger, ids_L[None], start, LENGTH, 0.0, Sampler(0), grid=grid
+            )
             verifier = TwoStreamVerifier(request, window=LENGTH)
             verifier.segment(masked)
             found = verifier.verify(masked, Proposal(clean_L[masked].tolist(), None, None))
@@ -104,8 +111,13 @@ def test_only_masks_of_the_response_and_its_end_are_predicted() -> None:
     made = batches()
     predicted = made["block_weight"] > 0
     copy = made["inputs"].gather(1, made["positions"])
-    assert bool((copy[predicted] == MASK).all()) and predicted.sum() == (made["block_weight"] == 1).sum()
-    assert predicted[0].any() and not predicted[1, LENGTH:].any()  # its one block holds the EOS behind its two tokens
+    assert (
+        bool((copy[predicted] == MASK).all())
+        and predicted.sum() == (made["block_weight"] == 1).sum()
+    )
+    assert (
+        predicted[0].any() and not predicted[1, LENGTH:].any()
+    )  # its one block holds the EOS behind its two tokens
     assert made["target"][0].tolist() == [*EXAMPLES[0]["response"], EOS, EOS]
     again = batches()
     assert made.keys() == again.keys() and all(torch.equal(made[key], again[key]) for key in made)
@@ -119,22 +131,45 @@ def test_blocks_with_a_prefix_are_clean_up_to_their_first_mask_which_counts_more
     weight = made["block_weight"].view(2, -1, LENGTH)
     first = masked & (masked.cumsum(2) == 1)
     used = weight.sum(2, keepdim=True) > 0
-    assert bool((weight[first & used] == 6).all()) and bool((weight[masked & ~first & used] == 1).all())
+    assert bool((weight[first & used] == 6).all()) and bool(
+        (weight[masked & ~first & used] == 1).all()
+    )
 
 
 @pytest.mark.slow
 def test_a_training_in_blocks_gives_a_block_model(tmp_path: Path) -> None:
     line = ["--preset", "nano", "--block-length", "16", "--steps", "2", "--batch", "2"]
-    fef = ["--objective", "fef", "--mask", "two-stream", "--prefixes", "0.75", "--first-weight", "6"]
+    fef = [
+        "--objective",
+        "fef",
+        "--mask",
+        "two-stream",
+        "--prefixes",
+        "0.75",
+        "--first-weight",
+        "6",
+    ]
     assert main([*line, *fef, "--out", str(tmp_path / "fef")]) == 0
     made = load_backbone(tmp_path / "fef")
     assert made.blocks == Blocks(16, "response")
     assert json.loads((tmp_path / "fef" / "train.json").read_text())["prefixes"] == 0.75
     with pytest.raises(UserError, match="attends in blocks of 16: add --block-length 16"):
-        main([*line[:2], "--objective", "llada", "--init", str(tmp_path / "fef"), "--out", str(tmp_path / "no")])
+        main(
+            [
+                *line[:2],
+                "--objective",
+                "llada",
+                "--init",
+                str(tmp_path / "fef"),
+                "--out",
+                str(tmp_path / "no"),
+            ]
+        )
 
 
 def test_a_model_whose_blocks_count_from_the_sequence_is_not_trained(tmp_path: Path) -> None:
     folder = checkpoint("sdar", tmp_path / "sdar")
-    with pytest.raises(UserError, match="counts blocks from the sequence's beginning, training from the response's"):
+    with pytest.raises(
+        UserError, match="counts blocks from the sequence's beginning, training from the response's"
+    ):
         start_of(recipe("llada", "nano", {"init": str(folder), "block_length": 4}))

@@ -1,4 +1,5 @@
-"""Training under the two-stream mask: its predictions against separate forwards, its batches, and a whole training."""
+"""Training under the two-stream mask: its predictions against separate forwards, its batches, and a
+whole training."""
 
 from pathlib import Path
 
@@ -50,18 +51,26 @@ def test_the_predictions_are_those_of_separate_forwards(orders: tuple[list[int],
     rows = two_stream_rows(CLEAN, segment_of(*SEGMENTS), MASK, rank_BL)
     draft_BCV, target_BCV = log_probs(rows)
     with torch.no_grad():
-        context_BLV = MODEL(input_ids=CLEAN.masked_fill(segment_of(*SEGMENTS), MASK)).logits.log_softmax(-1)
+        context_BLV = MODEL(
+            input_ids=CLEAN.masked_fill(segment_of(*SEGMENTS), MASK)
+        ).logits.log_softmax(-1)
     for b, segment in enumerate(orders):
         assert rows.used[b].tolist() == [m < len(segment) for m in range(rows.used.shape[1])]
         assert rows.target[b, : len(segment)].tolist() == CLEAN[b, segment].tolist()
-        torch.testing.assert_close(draft_BCV[b, : len(segment)], context_BLV[b, segment], rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            draft_BCV[b, : len(segment)], context_BLV[b, segment], rtol=0, atol=1e-4
+        )
         for m in range(len(segment)):
             context = CLEAN.masked_fill(segment_of(*SEGMENTS), MASK)[b].tolist()
-            expected = query_logits(BACKBONE, context, segment, CLEAN[b, segment[:m]].tolist()).log_softmax(-1)
+            expected = query_logits(
+                BACKBONE, context, segment, CLEAN[b, segment[:m]].tolist()
+            ).log_softmax(-1)
             torch.testing.assert_close(target_BCV[b, m], expected, rtol=0, atol=1e-4)
 
 
-def test_an_order_is_random_in_a_share_of_the_rows_and_holds_every_corrupted_position_once() -> None:
+def test_an_order_is_random_in_a_share_of_the_rows_and_holds_every_corrupted_position_once() -> (
+    None
+):
     corrupted_BL = torch.rand(400, LENGTH, generator=torch.Generator().manual_seed(1)) < 0.7
     rank_BL = in_random_orders(corrupted_BL, 0.25, torch.Generator().manual_seed(0))
     for rank_L, corrupted_L in zip(rank_BL, corrupted_BL, strict=True):
@@ -93,14 +102,20 @@ def trained_loss(folder: Path, clean_BL: torch.Tensor, segment_BL: torch.Tensor)
 
 
 def test_other_examples_of_a_batch_do_not_change_an_examples_loss(tmp_path: Path) -> None:
-    """After prompts of 3, 7 and 4 tokens, segments of 5, 1 and 8: the smaller ones have unused slots."""
+    """After prompts of 3, 7 and 4 tokens, segments of 5, 1 and 8: the smaller ones have unused
+    slots."""
     together = trained_loss(tmp_path, CLEAN, segment_of(*SEGMENTS))
-    alone = [trained_loss(tmp_path, CLEAN[b : b + 1], segment_of(segment)) for b, segment in enumerate(SEGMENTS)]
+    alone = [
+        trained_loss(tmp_path, CLEAN[b : b + 1], segment_of(segment))
+        for b, segment in enumerate(SEGMENTS)
+    ]
     assert together == pytest.approx(sum(alone), rel=1e-5)
 
 
 RESPONSE = 21  # tokens, with the EOS that a batch adds
-EXAMPLES: list[EncodedExample] = [{"index": i, "prompt": [1, 2], "response": list(range(10, 30))} for i in range(600)]
+EXAMPLES: list[EncodedExample] = [
+    {"index": i, "prompt": [1, 2], "response": list(range(10, 30))} for i in range(600)
+]
 
 
 def test_the_segment_is_the_corrupted_positions_from_the_anchor_on() -> None:
@@ -108,20 +123,27 @@ def test_the_segment_is_the_corrupted_positions_from_the_anchor_on() -> None:
     even = 1 - FIRST_ANCHOR
     uniform_B = torch.tensor([FIRST_ANCHOR / 2, FIRST_ANCHOR + 0.5 * even, 0.9999, 0.9999])
     segment_BL = segments(corrupted_BL, uniform_B, left_to_right(corrupted_BL))
-    assert torch.equal(segment_BL, segment_of(SEGMENTS[0], SEGMENTS[0][2:], SEGMENTS[0][4:], SEGMENTS[1]))
+    assert torch.equal(
+        segment_BL, segment_of(SEGMENTS[0], SEGMENTS[0][2:], SEGMENTS[0][4:], SEGMENTS[1])
+    )
 
 
 def test_examples_are_all_mask_as_often_as_asked_for() -> None:
     corrupted = CorruptedBatches(9, MASK, seed=0, lengths=())
-    share = torch.cat([corrupted(EXAMPLES[i : i + 4], all_masked=0.3)["share"] for i in range(0, 600, 4)])
+    share = torch.cat(
+        [corrupted(EXAMPLES[i : i + 4], all_masked=0.3)["share"] for i in range(0, 600, 4)]
+    )
     assert float((share == 1).float().mean()) == pytest.approx(0.3 + 0.7 / RESPONSE, abs=0.01)
     assert float((share <= 0.5).float().mean()) == pytest.approx(0.7 / 2, abs=0.7 / RESPONSE)
 
 
 def test_batches_begin_as_decoding_does_as_often_as_said() -> None:
-    """With the whole response as the segment: a time that masks it all, and the first position as the anchor."""
+    """With the whole response as the segment: a time that masks it all, and the first position as
+    the anchor."""
     batches = TwoStreamBatches(CorruptedBatches(9, MASK, seed=0, lengths=()))
     sizes = torch.cat([batches(EXAMPLES[i : i + 4])["used"].sum(1) for i in range(0, 600, 4)])
     all_masked, first = (share + (1 - share) / RESPONSE for share in (ALL_MASKED, FIRST_ANCHOR))
-    bound = 5 * (all_masked * first * (1 - all_masked * first) / 600) ** 0.5  # five standard deviations of a binomial
+    bound = (
+        5 * (all_masked * first * (1 - all_masked * first) / 600) ** 0.5
+    )  # five standard deviations of a binomial
     assert float((sizes == RESPONSE).float().mean()) == pytest.approx(all_masked * first, abs=bound)

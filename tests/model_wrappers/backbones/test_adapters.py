@@ -1,4 +1,5 @@
-"""LoRA adapters, as peft saves them for the official code's modules: merged into their base, or refused."""
+"""LoRA adapters, as peft saves them for the official code's modules: merged into their base, or
+refused."""
 
 import json
 import shutil
@@ -19,11 +20,17 @@ from harness.suites.published import blocks_of
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED
 
-LORA = {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "ff_out"], "init_lora_weights": False}
+LORA = {
+    "r": 4,
+    "lora_alpha": 16,
+    "target_modules": ["q_proj", "ff_out"],
+    "init_lora_weights": False,
+}
 
 
 def layers(weights: dict[str, torch.Tensor]) -> nn.Module:
-    """The matrices of an official checkpoint in modules of their names, as its own code has them."""
+    """The matrices of an official checkpoint in modules of their names, as its own code has
+    them."""
     root = nn.Module()
     for name, weight in weights.items():
         at = root
@@ -37,13 +44,17 @@ def layers(weights: dict[str, torch.Tensor]) -> nn.Module:
     return root
 
 
-def adapter(folder: Path, base: Path | str, weights: dict[str, torch.Tensor], **config: Any) -> PeftModel:
+def adapter(
+    folder: Path, base: Path | str, weights: dict[str, torch.Tensor], **config: Any
+) -> PeftModel:
     """A random adapter in a folder, and peft's model with it."""
     torch.manual_seed(0)
     model = PeftModel(layers(weights), LoraConfig(**{**LORA, **config}))
     model.save_pretrained(folder)
     file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(base)}))
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(base)})
+    )
     return model
 
 
@@ -56,22 +67,39 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("config", [{}, {"use_rslora": True, "rank_pattern": {"blocks.0.q_proj": 2}}])
-def test_an_adapter_has_the_logits_of_the_merged_weights(config: dict[str, Any], base: Path, tmp_path: Path) -> None:
-    modules = adapter(tmp_path / "adapter", base, weights_of(base), **config).base_model.model.named_modules()
-    deltas = {f"{name}.weight": each.get_delta_weight("default") for name, each in modules if isinstance(each, Linear)}
+@pytest.mark.parametrize(
+    "config", [{}, {"use_rslora": True, "rank_pattern": {"blocks.0.q_proj": 2}}]
+)
+def test_an_adapter_has_the_logits_of_the_merged_weights(
+    config: dict[str, Any], base: Path, tmp_path: Path
+) -> None:
+    modules = adapter(
+        tmp_path / "adapter", base, weights_of(base), **config
+    ).base_model.model.named_modules()
+    deltas = {
+        f"{name}.weight": each.get_delta_weight("default")
+        for name, each in modules
+        if isinstance(each, Linear)
+    }
     assert len(deltas) == 5  # of two blocks, and the head, whose name ends in ff_out too
     merged = shutil.copytree(base, tmp_path / "merged")
-    changed_weights(merged, lambda weights: weights.update({name: weights[name] + deltas[name] for name in deltas}))
+    changed_weights(
+        merged,
+        lambda weights: weights.update({name: weights[name] + deltas[name] for name in deltas}),
+    )
     ids_1L = torch.arange(12)[None]
-    expected, plain, found = (load_backbone(each).logits(ids_1L) for each in (merged, base, tmp_path / "adapter"))
+    expected, plain, found = (
+        load_backbone(each).logits(ids_1L) for each in (merged, base, tmp_path / "adapter")
+    )
     assert torch.equal(found, expected) and not torch.allclose(found, plain)
 
 
 def test_a_record_names_base_and_adapter(base: Path, tmp_path: Path) -> None:
     adapter(tmp_path / "adapter", base, weights_of(base))
     record = _weights(load_backbone(tmp_path / "adapter"))
-    assert "model.safetensors" in record["sha256"] and "adapter_model.safetensors" in record["adapter"]
+    assert (
+        "model.safetensors" in record["sha256"] and "adapter_model.safetensors" in record["adapter"]
+    )
     assert "adapter" not in _weights(load_backbone(base))
 
 
@@ -79,18 +107,25 @@ def test_an_adapter_of_a_block_model_decodes_in_its_blocks(tmp_path: Path) -> No
     block = SHIPPED["nano-block"]
     adapter(tmp_path / "mine", block, weights_of(block), target_modules=["q_proj"])
     expected = load_backbone("nano-block").blocks
-    assert load_backbone(tmp_path / "mine").blocks == expected and blocks_of(str(tmp_path / "mine")) == expected
+    assert (
+        load_backbone(tmp_path / "mine").blocks == expected
+        and blocks_of(str(tmp_path / "mine")) == expected
+    )
 
 
 @pytest.mark.parametrize("changes", [{"d_model": 64}, {"n_layers": 1}, {"n_layers": 3}])
-def test_an_adapter_of_another_base_is_refused(changes: dict[str, int], base: Path, tmp_path: Path) -> None:
+def test_an_adapter_of_another_base_is_refused(
+    changes: dict[str, int], base: Path, tmp_path: Path
+) -> None:
     other = official_checkpoint(tmp_path / "other", **changes)
     adapter(tmp_path / "adapter", base, weights_of(other))
     with pytest.raises(ValueError, match="its adapter does not fit its base"):
         load_backbone(tmp_path / "adapter")
 
 
-def test_without_peft_an_adapter_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_peft_an_adapter_is_refused(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adapter(tmp_path / "adapter", base, weights_of(base))
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ValueError, match=r"holds an adapter .*pip install 'peft"):

@@ -17,9 +17,14 @@ EACH_ROW_OWN_B2 = torch.tensor([[4, 0], [1, 5]])
 
 
 def reference_logits(folder: Path, ids_BL: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    """LLaDA's forward pass written out on a folder's weights: pre-norm blocks of rotary attention and SwiGLU."""
+    """LLaDA's forward pass written out on a folder's weights: pre-norm blocks of rotary attention
+    and SwiGLU."""
     config = json.loads((folder / "config.json").read_text())
-    weights = {name: w for file in sorted(folder.glob("*.safetensors")) for name, w in load_file(file).items()}
+    weights = {
+        name: w
+        for file in sorted(folder.glob("*.safetensors"))
+        for name, w in load_file(file).items()
+    }
     heads, kv_heads = config["n_heads"], config["n_kv_heads"]
     size, (batch, length) = config["d_model"] // heads, ids_BL.shape
 
@@ -30,7 +35,9 @@ def reference_logits(folder: Path, ids_BL: torch.Tensor, causal: bool = False) -
         scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + config["rms_norm_eps"])
         return x * scale * weights[f"model.transformer.{name}.weight"]
 
-    angles = torch.arange(length)[:, None] * config["rope_theta"] ** (-torch.arange(0, size, 2) / size)
+    angles = torch.arange(length)[:, None] * config["rope_theta"] ** (
+        -torch.arange(0, size, 2) / size
+    )
     turn = torch.polar(torch.ones_like(angles), angles)
 
     def split(x: torch.Tensor, count: int, rotate: bool) -> torch.Tensor:
@@ -73,10 +80,14 @@ def test_a_row_has_the_same_logits_alone_and_in_a_batch(tiny: Backbone) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize("n_kv_heads", [4, 2])
-def test_official_checkpoint_has_reference_logits(tmp_path: Path, n_kv_heads: int, sharded: bool, causal: bool) -> None:
+def test_official_checkpoint_has_reference_logits(
+    tmp_path: Path, n_kv_heads: int, sharded: bool, causal: bool
+) -> None:
     folder = official_checkpoint(tmp_path, sharded=sharded, n_kv_heads=n_kv_heads)
     logits_BLV = load_backbone(folder, dtype="float32").logits(IDS_BL, causal=causal)
-    torch.testing.assert_close(logits_BLV, reference_logits(folder, IDS_BL, causal), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        logits_BLV, reference_logits(folder, IDS_BL, causal), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_official_checkpoint_in_bfloat16_is_near_the_reference(official_folder: Path) -> None:
@@ -112,7 +123,12 @@ def test_other_rotary_frequencies_count(official_folder: Path, dtype: str) -> No
 def test_official_checkpoint_without_tokenizer_decodes_ids(official_folder: Path) -> None:
     backbone = load_backbone(official_folder)
     assert backbone.tokenizer is None
-    assert (backbone.mask_id, backbone.eos_id, backbone.vocab_size, backbone.max_length) == (39, 38, 40, 64)
+    assert (backbone.mask_id, backbone.eos_id, backbone.vocab_size, backbone.max_length) == (
+        39,
+        38,
+        40,
+        64,
+    )
     assert decode(backbone, torch.tensor([1, 2, 3]), gen_length=8).tokens.shape == (8,)
 
 
@@ -127,7 +143,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, name: str, says: st
     [
         ("dtype", "float12", "bfloat16"),
         ("device", "abacus", "cuda"),
-        pytest.param("device", "cuda", "CUDA", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")),
+        pytest.param(
+            "device",
+            "cuda",
+            "CUDA",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU"),
+        ),
         ("attn", "flash", "sdpa"),
     ],
 )

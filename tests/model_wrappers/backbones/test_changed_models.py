@@ -1,4 +1,5 @@
-"""Models as people change them after loading: the numbers are the changed model's, and the trace says so."""
+"""Models as people change them after loading: the numbers are the changed model's, and the trace
+says so."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +60,9 @@ def another_class(backbone: Backbone) -> None:
 
 def lora_layers(backbone: Backbone) -> None:
     torch.manual_seed(0)
-    get_peft_model(backbone.model, LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False))
+    get_peft_model(
+        backbone.model, LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False)
+    )
 
 
 def lora_model(backbone: Backbone) -> None:
@@ -69,7 +72,9 @@ def lora_model(backbone: Backbone) -> None:
 
 
 def int8(backbone: Backbone) -> None:
-    backbone.model = torch.ao.quantization.quantize_dynamic(backbone.model, {nn.Linear}, dtype=torch.qint8)
+    backbone.model = torch.ao.quantization.quantize_dynamic(
+        backbone.model, {nn.Linear}, dtype=torch.qint8
+    )
 
 
 def another_forward(backbone: Backbone) -> None:
@@ -96,13 +101,22 @@ def another_model(backbone: Backbone) -> None:
 
 
 CHANGES = [
-    *(hook_on_a_projection, hook_before_a_layer, another_attention, a_skipped_layer, another_class, lora_layers),
+    *(
+        hook_on_a_projection,
+        hook_before_a_layer,
+        another_attention,
+        a_skipped_layer,
+        another_class,
+        lora_layers,
+    ),
     *(an_attention_module, lora_model, int8, another_forward, hook_on_the_model, another_model),
 ]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_changed_model_decodes_as_it_computes_and_the_trace_says_so(change: Callable[[Backbone], None]) -> None:
+def test_a_changed_model_decodes_as_it_computes_and_the_trace_says_so(
+    change: Callable[[Backbone], None],
+) -> None:
     backbone = tiny("llada")
     before_1LV = backbone.logits(IDS_1L)
     assert decode(backbone, [3, 4], "llada", gen_length=4).trace.changed_forwards == 0
@@ -111,20 +125,30 @@ def test_a_changed_model_decodes_as_it_computes_and_the_trace_says_so(change: Ca
         expected_1LV = backbone.model(input_ids=IDS_1L).logits
     assert not torch.allclose(expected_1LV, before_1LV)
     torch.testing.assert_close(backbone.logits(IDS_1L), expected_1LV)
-    for method in ({"method": "llada"}, {"method": "threshold", "cache": "dual"}, {"method": "wino"}):
+    for method in (
+        {"method": "llada"},
+        {"method": "threshold", "cache": "dual"},
+        {"method": "wino"},
+    ):
         trace = decode(backbone, [3, 4], gen_length=4, **method).trace  # type: ignore[arg-type]
         assert trace.changed_forwards == trace.forwards > 0
 
 
-@pytest.mark.parametrize("change", [change for change in CHANGES if change is not int8], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "change", [change for change in CHANGES if change is not int8], ids=lambda each: each.__name__
+)
 def test_pieces_of_a_changed_model_are_as_the_whole(change: Callable[[Backbone], None]) -> None:
     backbone = tiny("llada")
     change(backbone)
     position_L = torch.arange(6)
     whole_LV = backbone.logits(IDS_1L, causal=True)[0]
     visible_LL = torch.ones(6, 6, dtype=torch.bool).tril()
-    _, cache = backbone.extend(IDS_1L[:, :4], position_L[:4], position_L[:4], visible_NK=visible_LL[:4, :4])
-    rest_1NV, _ = backbone.extend(IDS_1L[:, 4:], position_L[4:], position_L[:2], cache, visible_LL[4:])
+    _, cache = backbone.extend(
+        IDS_1L[:, :4], position_L[:4], position_L[:4], visible_NK=visible_LL[:4, :4]
+    )
+    rest_1NV, _ = backbone.extend(
+        IDS_1L[:, 4:], position_L[4:], position_L[:2], cache, visible_LL[4:]
+    )
     torch.testing.assert_close(rest_1NV[0], whole_LV[4:], atol=1e-4, rtol=1e-4)
 
 
@@ -146,7 +170,9 @@ def test_what_was_changed_back_runs_as_before_and_hidden_states_change_nothing()
     backbone.logits(IDS_1L)
     assert backbone.is_changed
     handle.remove()
-    backbone.model(IDS_1L, output_hidden_states=True)  # for which transformers has hooks in all layers from here on
+    backbone.model(
+        IDS_1L, output_hidden_states=True
+    )  # for which transformers has hooks in all layers from here on
     backbone.logits(IDS_1L)
     assert not backbone.is_changed
 

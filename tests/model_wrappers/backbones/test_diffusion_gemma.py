@@ -1,4 +1,5 @@
-"""DiffusionGemma beside transformers' own `generate`: the same canvases, in the same number of passes."""
+"""DiffusionGemma beside transformers' own `generate`: the same canvases, in the same number of
+passes."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ EOS, LENGTH = 1, 24
 CASES: list[dict[str, Any]] = [
     {},
     {"steps": 6, "entropy_bound": 5.0, "confidence": 2.0},
-    {"steps": 12, "entropy_bound": 9.0, "confidence": 0.5, "t_min": 0.1, "t_max": 0.2, "stability": 2},
+    {
+        "steps": 12,
+        "entropy_bound": 9.0,
+        "confidence": 0.5,
+        "t_min": 0.1,
+        "t_max": 0.2,
+        "stability": 2,
+    },
     {"steps": 9, "entropy_bound": 2.0, "confidence": 3.5, "t_min": 1.0, "t_max": 3.0},
 ]
 
@@ -55,15 +63,21 @@ def theirs(model: Backbone, **options: Any) -> tuple[list[int], int]:
 
     given = {
         "max_denoising_steps": options.get("steps", 48),
-        "sampler_config": EntropyBoundSamplerConfig(entropy_bound=options.get("entropy_bound", 0.1)),
+        "sampler_config": EntropyBoundSamplerConfig(
+            entropy_bound=options.get("entropy_bound", 0.1)
+        ),
         "t_min": options.get("t_min", 0.4),
         "t_max": options.get("t_max", 0.8),
         "stability_threshold": options.get("stability", 1),
         "confidence_threshold": options.get("confidence", 0.005),
     }
-    likeliest = mock.patch("torch.multinomial", lambda probs, num_samples: probs.argmax(-1, keepdim=True))
+    likeliest = mock.patch(
+        "torch.multinomial", lambda probs, num_samples: probs.argmax(-1, keepdim=True)
+    )
     with mock.patch("torch.randint", randint), likeliest:
-        out = model.model.generate(PROMPT[None], max_new_tokens=LENGTH, pad_token_id=EOS, eos_token_id=EOS, **given)
+        out = model.model.generate(
+            PROMPT[None], max_new_tokens=LENGTH, pad_token_id=EOS, eos_token_id=EOS, **given
+        )
     return out.sequences[0, len(PROMPT) :].tolist(), len(passes)
 
 
@@ -80,8 +94,14 @@ def test_tokens_and_passes_are_those_of_generate(options: dict[str, Any], seed: 
 def test_a_seed_gives_its_tokens_and_the_response_is_watched(model: Backbone) -> None:
     log = EventLog()
     first = decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=3, steps=4, observer=log)
-    assert first.tokens.tolist() == decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=3, steps=4).tokens.tolist()
-    assert first.tokens.tolist() != decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=4, steps=4).tokens.tolist()
+    assert (
+        first.tokens.tolist()
+        == decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=3, steps=4).tokens.tolist()
+    )
+    assert (
+        first.tokens.tolist()
+        != decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=4, steps=4).tokens.tolist()
+    )
     assert replay(trace_of(log, first, model.mask_id)).tolist() == first.tokens.tolist()
 
 
@@ -94,7 +114,9 @@ def test_a_checkpoint_loads_and_has_no_mask(tmp_path: Path) -> None:
     assert ours.tokens.tolist()[: len(expected)] == expected
 
 
-@pytest.mark.parametrize("method", [name for name, each in METHODS.items() if not each.canvases and not each.causal])
+@pytest.mark.parametrize(
+    "method", [name for name, each in METHODS.items() if not each.canvases and not each.causal]
+)
 def test_what_reads_masks_is_refused(model: Backbone, method: str) -> None:
     with pytest.raises(ValueError, match=f"{method} reads masks, and this model has none"):
         decode(model, PROMPT, method, gen_length=LENGTH)

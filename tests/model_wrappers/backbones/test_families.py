@@ -1,4 +1,5 @@
-"""Every family: a piece on cached keys is the whole, whatever is read where, and checkpoints load as they are."""
+"""Every family: a piece on cached keys is the whole, whatever is read where, and checkpoints load
+as they are."""
 
 import json
 from dataclasses import replace
@@ -36,7 +37,9 @@ def shifted(request: pytest.FixtureRequest) -> Backbone:
 
 
 # Logits
-def test_the_first_position_sees_the_last_but_not_under_causal_attention(backbone: Backbone) -> None:
+def test_the_first_position_sees_the_last_but_not_under_causal_attention(
+    backbone: Backbone,
+) -> None:
     other_1L = IDS_1L.clone()
     other_1L[0, -1] = (other_1L[0, -1] + 1) % 38
     at = torch.tensor([1])
@@ -49,15 +52,21 @@ def test_the_first_position_sees_the_last_but_not_under_causal_attention(backbon
 def test_logits_at_positions_are_those_of_the_whole(backbone: Backbone) -> None:
     ids_BL = torch.cat([IDS_1L, IDS_1L.flip(1)])
     whole_BLV = backbone.logits(ids_BL)
-    torch.testing.assert_close(backbone.logits(ids_BL, torch.tensor([4, 0])), whole_BLV[:, [4, 0]], **CLOSE)
+    torch.testing.assert_close(
+        backbone.logits(ids_BL, torch.tensor([4, 0])), whole_BLV[:, [4, 0]], **CLOSE
+    )
     own_BnV = backbone.logits(ids_BL, torch.tensor([[4, 0], [1, 5]]))
-    torch.testing.assert_close(own_BnV, torch.stack([whole_BLV[0, [4, 0]], whole_BLV[1, [1, 5]]]), **CLOSE)
+    torch.testing.assert_close(
+        own_BnV, torch.stack([whole_BLV[0, [4, 0]], whole_BLV[1, [1, 5]]]), **CLOSE
+    )
 
 
 def test_a_shifted_model_reads_a_token_from_the_one_before_it(shifted: Backbone) -> None:
     with torch.inference_mode():
         raw_1LV = shifted.model(input_ids=IDS_1L).logits
-    expected_1LV = torch.cat([raw_1LV[:, :1], raw_1LV[:, :-1]], 1)  # as the official samplers shift them
+    expected_1LV = torch.cat(
+        [raw_1LV[:, :1], raw_1LV[:, :-1]], 1
+    )  # as the official samplers shift them
     torch.testing.assert_close(shifted.logits(IDS_1L), expected_1LV, **CLOSE)
 
 
@@ -68,12 +77,18 @@ def test_a_piece_that_is_the_whole_sequence_gives_its_logits(backbone: Backbone)
     assert cache.get_seq_length() == LENGTH
 
 
-def test_causal_pieces_put_after_each_other_give_the_logits_of_the_whole(backbone: Backbone) -> None:
+def test_causal_pieces_put_after_each_other_give_the_logits_of_the_whole(
+    backbone: Backbone,
+) -> None:
     cache, pieces = None, []
     for start, end in ((0, 5), (5, 6), (6, LENGTH)):
         at_N = torch.arange(start, end)
         visible_NK = torch.arange(end)[None] <= at_N[:, None]
-        read = torch.arange(end - start) if start == 0 else torch.arange(-backbone.reads_at, end - start)
+        read = (
+            torch.arange(end - start)
+            if start == 0
+            else torch.arange(-backbone.reads_at, end - start)
+        )
         logits_1nV, cache = backbone.extend(IDS_1L[:, start:end], at_N, read, cache, visible_NK)
         pieces.append((at_N[read], logits_1nV))
     whole_1LV = backbone.logits(IDS_1L, causal=True)
@@ -82,7 +97,9 @@ def test_causal_pieces_put_after_each_other_give_the_logits_of_the_whole(backbon
 
 
 @pytest.mark.parametrize("write", ["none", "replace"])
-def test_a_piece_in_its_own_place_gives_the_logits_of_the_whole(backbone: Backbone, write: str) -> None:
+def test_a_piece_in_its_own_place_gives_the_logits_of_the_whole(
+    backbone: Backbone, write: str
+) -> None:
     """Where nothing else changed, keys that are computed again are those that were cached."""
     _, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
     piece_N = torch.arange(4, LENGTH)
@@ -130,7 +147,9 @@ def test_a_shifted_model_refuses_a_position_without_another(
         shifted.extend(IDS_1L[:, at_N], at_N, torch.tensor(read))
 
 
-def test_a_shifted_model_reads_the_first_token_of_all_at_itself_wherever_it_stands(shifted: Backbone) -> None:
+def test_a_shifted_model_reads_the_first_token_of_all_at_itself_wherever_it_stands(
+    shifted: Backbone,
+) -> None:
     expected_1V = shifted.logits(IDS_1L)[:, :1]
     for at_N in (EVERY_L, EVERY_L.roll(3)):
         logits_1nV, _ = shifted.extend(IDS_1L[:, at_N], at_N, (at_N == 0).nonzero()[:, 0])
@@ -143,7 +162,12 @@ def test_a_checkpoint_loads_with_the_same_logits_and_its_own_ids(name: str, tmp_
     made = tiny(name, seed=1)
     backbone = load_backbone(checkpoint(name, tmp_path, seed=1))
     assert (backbone.family.model_type, backbone.reads_at) == (name, made.reads_at)
-    assert (backbone.mask_id, backbone.eos_id, backbone.eot_id, backbone.max_length) == (39, 38, None, 64)
+    assert (backbone.mask_id, backbone.eos_id, backbone.eot_id, backbone.max_length) == (
+        39,
+        38,
+        None,
+        64,
+    )
     assert torch.equal(backbone.logits(IDS_1L), made.logits(IDS_1L))
 
 
@@ -164,7 +188,9 @@ def test_a_vocabulary_head_may_be_the_embedding(tmp_path: Path) -> None:
         ("llada_moe", "qk_layernorm", False),
     ],
 )
-def test_a_config_of_another_architecture_is_refused(name: str, field: str, value: object, tmp_path: Path) -> None:
+def test_a_config_of_another_architecture_is_refused(
+    name: str, field: str, value: object, tmp_path: Path
+) -> None:
     file = checkpoint(name, tmp_path) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
     with pytest.raises(ValueError, match=rf"unsupported .* config: .*{field}"):
@@ -172,7 +198,9 @@ def test_a_config_of_another_architecture_is_refused(name: str, field: str, valu
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_a_mask_that_neither_config_nor_tokenizer_names_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_mask_that_neither_config_nor_tokenizer_names_is_refused(
+    name: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="must name one mask_token_id of its vocabulary"):
         load_backbone(checkpoint(name, tmp_path, mask_token_id=None))
 
@@ -200,7 +228,11 @@ def test_sdars_mixture_of_experts_is_qwen3s_in_blocks(dtype: str, tmp_path: Path
 
 
 def test_illada_is_a_llada_with_grouped_keys_tied_embeddings_and_a_mask_of_its_own() -> None:
-    config: dict[str, Any] = OFFICIAL_CONFIG | {"vocab_size": 155136, "embedding_size": 155136, "n_kv_heads": 2}
+    config: dict[str, Any] = OFFICIAL_CONFIG | {
+        "vocab_size": 155136,
+        "embedding_size": 155136,
+        "n_kv_heads": 2,
+    }
     del config["mask_token_id"]  # its card and README name it
     read: Any = LLaDAConfig.from_dict(config | {"weight_tying": True})
     assert (read.mask_token_id, read.num_key_value_heads, read.tie_word_embeddings) == (5, 2, True)

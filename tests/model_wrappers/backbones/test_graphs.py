@@ -1,4 +1,5 @@
-"""Calls of a few shapes, as CUDA graphs need them, run without a graph: what fills them up changes nothing."""
+"""Calls of a few shapes, as CUDA graphs need them, run without a graph: what fills them up changes
+nothing."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -22,7 +23,13 @@ DECODERS: list[Any] = [
     LLADA | {"cache": "dual"},
     *(
         pytest.param(options, marks=pytest.mark.slow)
-        for options in (LLADA, LLADA | {"cache": "prefix"}, {"method": "dcd"}, {"method": "wino"}, {"verify": "full"})
+        for options in (
+            LLADA,
+            LLADA | {"cache": "prefix"},
+            {"method": "dcd"},
+            {"method": "wino"},
+            {"verify": "full"},
+        )
     ),
 ]
 
@@ -71,7 +78,9 @@ def test_filled_up_sequences_have_the_same_logits(name: str, count: int, causal:
     for read in (None, torch.tensor([count - 1]), torch.tensor([[0, count // 2]])):
         call = (ids(count), torch.arange(count)[None], mask, None, read)
         with torch.inference_mode():
-            torch.testing.assert_close(GraphedForward(forward, eager)(*call), forward(*call), **CLOSE)
+            torch.testing.assert_close(
+                GraphedForward(forward, eager)(*call), forward(*call), **CLOSE
+            )
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -106,13 +115,20 @@ def graphed(nano: Backbone, **options: Any) -> tuple[Backbone, GraphedForward]:
 
 
 @pytest.mark.parametrize("options", DECODERS, ids=str)
-def test_decoders_give_the_same_tokens_at_the_same_cost(nano: Backbone, options: dict[str, Any]) -> None:
+def test_decoders_give_the_same_tokens_at_the_same_cost(
+    nano: Backbone, options: dict[str, Any]
+) -> None:
     own, _ = graphed(nano)
     for text in ("Copy [ cat, dog ]", "Reverse [ 4, 5, 6, 7 ], then copy it."):
         prompt = nano.text_tokenizer()(text, return_tensors="pt").input_ids
-        ours, theirs = (decode(backbone, prompt, gen_length=16, **options) for backbone in (own, nano))
+        ours, theirs = (
+            decode(backbone, prompt, gen_length=16, **options) for backbone in (own, nano)
+        )
         assert torch.equal(ours.tokens, theirs.tokens)
-        assert (ours.trace.forwards, ours.trace.cached_tokens) == (theirs.trace.forwards, theirs.trace.cached_tokens)
+        assert (ours.trace.forwards, ours.trace.cached_tokens) == (
+            theirs.trace.forwards,
+            theirs.trace.cached_tokens,
+        )
 
 
 def test_later_requests_need_no_new_graphs(nano: Backbone) -> None:
@@ -128,11 +144,15 @@ def test_a_shorter_call_sees_nothing_of_a_longer_one_of_its_bucket(nano: Backbon
     own, forward = graphed(nano)
     read = torch.tensor([0])
     for length in (32, 20, 27):
-        torch.testing.assert_close(own.logits(ids(length), read), nano.logits(ids(length), read), **CLOSE)
+        torch.testing.assert_close(
+            own.logits(ids(length), read), nano.logits(ids(length), read), **CLOSE
+        )
     assert forward.count == 1
 
 
-def test_capturing_warms_up_and_replays_into_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capturing_warms_up_and_replays_into_the_same_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With stand-ins for CUDA's own calls: the order of ours, not what a GPU makes of it."""
     monkeypatch.setattr(torch, "cuda", cuda := MagicMock())
     outputs: list[torch.Tensor] = []
@@ -141,7 +161,9 @@ def test_capturing_warms_up_and_replays_into_the_same_memory(monkeypatch: pytest
         outputs.append(torch.full((1,), float(len(outputs))))
         return outputs[-1]
 
-    cuda.graph.side_effect = lambda graph: nullcontext(outputs.append(torch.empty(0)))  # marks where capture begins
+    cuda.graph.side_effect = lambda graph: nullcontext(
+        outputs.append(torch.empty(0))
+    )  # marks where capture begins
     replay = graphs.captured(run, torch.device("cuda"))
     assert [len(output) for output in outputs] == [*[1] * graphs.WARM_UPS, 0, 1]
     replayed = cuda.CUDAGraph.return_value.replay
@@ -163,7 +185,9 @@ def test_what_another_sequence_left_in_a_buffer_is_not_seen(nano: Backbone) -> N
     torch.testing.assert_close(logits, expected, **CLOSE)
 
 
-def test_a_cache_that_outgrows_its_buffers_moves_to_larger(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_outgrows_its_buffers_moves_to_larger(
+    nano: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graphs, "LEAST_ROOM", 32)
     own, _ = graphed(nano)
     given = []
@@ -176,7 +200,9 @@ def test_a_cache_that_outgrows_its_buffers_moves_to_larger(nano: Backbone, monke
     torch.testing.assert_close(*given, **CLOSE)
 
 
-def test_the_graph_unused_for_the_longest_time_is_dropped(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_graph_unused_for_the_longest_time_is_dropped(
+    nano: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graphs, "MOST_GRAPHS", 2)
     own, forward = graphed(nano)
     for length in (10, 30, 10, 60, 10, 30):  # 60 drops 30, which then is made again
@@ -185,7 +211,9 @@ def test_the_graph_unused_for_the_longest_time_is_dropped(nano: Backbone, monkey
 
 
 def test_without_a_gpu_they_are_refused_before_anything_is_loaded() -> None:
-    with pytest.raises(ValueError, match=r"^device cpu has no CUDA graphs: leave them out, or run on a GPU$"):
+    with pytest.raises(
+        ValueError, match=r"^device cpu has no CUDA graphs: leave them out, or run on a GPU$"
+    ):
         load_backbone("no such model", cuda_graphs=True)
 
 
@@ -197,4 +225,6 @@ def test_a_changed_model_runs_without_graphs_and_other_parameters_have_new_ones(
     up.weight = torch.nn.Parameter(2 * up.weight.detach())
     torch.testing.assert_close(backbone.logits(ids(12)), backbone.forward(*CALL), **CLOSE)
     backbone.model.model.layers[0].register_forward_hook(lambda module, args, output: 2 * output)
-    assert torch.equal(backbone.logits(ids(12)), backbone.model.infer(*CALL)) and backbone.graphs == 2
+    assert (
+        torch.equal(backbone.logits(ids(12)), backbone.model.infer(*CALL)) and backbone.graphs == 2
+    )

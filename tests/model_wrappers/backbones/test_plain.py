@@ -1,4 +1,5 @@
-"""The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers; torch.compile."""
+"""The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers;
+torch.compile."""
 
 from typing import Any
 
@@ -15,7 +16,10 @@ from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
 DTYPES = [torch.float32, torch.bfloat16]
 LENGTH, PIECE = 12, 5
 ALL_HEADS = {"num_key_value_heads": 4}
-KINDS = [(name, {}) for name in NAMES] + [("llada", ALL_HEADS), ("a2d-qwen3", ALL_HEADS)]  # else two heads share keys
+KINDS = [(name, {}) for name in NAMES] + [
+    ("llada", ALL_HEADS),
+    ("a2d-qwen3", ALL_HEADS),
+]  # else two heads share keys
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=str)
@@ -43,7 +47,9 @@ def test_whole_sequences_are_equal(model: Any, dtype: torch.dtype, rows: int, ca
     mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()[None, None] if causal else None
     position_1N = torch.arange(LENGTH)[None]
     for read in (None, torch.tensor([0, 4, 11])):
-        theirs, ours = both(model.to(dtype), random_ids(rows, LENGTH), position_1N, mask, None, read)
+        theirs, ours = both(
+            model.to(dtype), random_ids(rows, LENGTH), position_1N, mask, None, read
+        )
         assert torch.equal(theirs, ours)
 
 
@@ -63,14 +69,18 @@ def test_pieces_beside_kept_keys_are_equal(model: Any, dtype: torch.dtype, write
             cache.end()
             cache.begin(PIECE, write, position_N)
             mask = visible_NK[None, None]
-            logits = forward(random_ids(1, PIECE), position_N[None], mask, cache, torch.tensor([1, 3]))
+            logits = forward(
+                random_ids(1, PIECE), position_N[None], mask, cache, torch.tensor([1, 3])
+            )
             cache.end()
             given.append([logits, *(kept for pair in kept_layers(cache) for kept in pair)])
     assert all(torch.equal(theirs, ours) for theirs, ours in zip(*given, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_models_whose_angles_are_not_kept_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_whose_angles_are_not_kept_are_equal(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(plain, "LONGEST_TABLE", 8)
     position_1N = torch.arange(LENGTH)[None] + 2
     theirs, ours = both(random_model(name), random_ids(1, LENGTH), position_1N, None, None, None)
@@ -85,7 +95,9 @@ def test_weights_are_read_where_the_model_has_them() -> None:
         backbone.model.model.layers[1].mlp.up_proj.weight.mul_(1.5)
     after = backbone.logits(ids_1L)
     assert not torch.equal(before, after)
-    assert torch.equal(after, both(backbone.model, ids_1L, torch.arange(LENGTH)[None], None, None, None)[0])
+    assert torch.equal(
+        after, both(backbone.model, ids_1L, torch.arange(LENGTH)[None], None, None, None)[0]
+    )
 
 
 class Adapted(nn.Linear):
@@ -95,7 +107,9 @@ class Adapted(nn.Linear):
         return 2 * super().forward(values)
 
 
-@pytest.mark.parametrize("place", ["self_attn.v_proj", "mlp.up_proj", "mlp", "self_attn", "input_layernorm"])
+@pytest.mark.parametrize(
+    "place", ["self_attn.v_proj", "mlp.up_proj", "mlp", "self_attn", "input_layernorm"]
+)
 def test_a_model_with_anything_unknown_in_a_layer_runs_as_transformers_has_it(place: str) -> None:
     model = random_model("llada")
     layer = model.model.layers[1]
@@ -112,7 +126,10 @@ def test_attention_of_many_calls_at_once_is_that_of_each() -> None:
     shapes = [(1, 3, 9), (2, 7, 7), (1, 1, 20)]  # rows, tokens, keys
     calls = [tuple(torch.randn(b, 4, length, 8) for length in (n, k, k)) for b, n, k in shapes]
     alone = [
-        nn.functional.scaled_dot_product_attention(*each, scale=0.3).transpose(1, 2).flatten(2).flatten(0, 1)
+        nn.functional.scaled_dot_product_attention(*each, scale=0.3)
+        .transpose(1, 2)
+        .flatten(2)
+        .flatten(0, 1)
         for each in calls
     ]
     together = plain.ragged_attention(calls, 0.3)  # type: ignore[arg-type]
@@ -146,7 +163,9 @@ def test_what_is_appended_stays_in_order_however_often_buffers_grow(sizes: tuple
     for number, size in enumerate(sizes):
         pieces.append(numbers(10_000 * number, size))
         assert torch.equal(put(cache, pieces[-1]), torch.cat(pieces, 2))
-        assert torch.equal(kept(cache), torch.cat(pieces, 2)) and cache.get_seq_length() == sum(sizes[: number + 1])
+        assert torch.equal(kept(cache), torch.cat(pieces, 2)) and cache.get_seq_length() == sum(
+            sizes[: number + 1]
+        )
 
 
 def test_a_buffer_with_room_is_the_same_one() -> None:

@@ -43,20 +43,33 @@ UNSUPPORTED = {name for name in WHOLE if METHODS[name].needs_extend} | {"dcd"}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint with code of its own; what transformers copies of that code stays in the test's folder."""
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    """A checkpoint with code of its own; what transformers copies of that code stays in the test's
+    folder."""
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules")
+    )
     made = tmp_path / "parrot"
     made.mkdir()
     (made / "modeling_parrot.py").write_text(CODE)
     config = {
         "model_type": "parrot",
         "architectures": ["ParrotModel"],
-        "auto_map": {"AutoConfig": "modeling_parrot.ParrotConfig", "AutoModel": "modeling_parrot.ParrotModel"},
-        **{"vocab_size": 12, "mask_token_id": 11, "eos_token_id": 10, "max_position_embeddings": 64},
+        "auto_map": {
+            "AutoConfig": "modeling_parrot.ParrotConfig",
+            "AutoModel": "modeling_parrot.ParrotModel",
+        },
+        **{
+            "vocab_size": 12,
+            "mask_token_id": 11,
+            "eos_token_id": 10,
+            "max_position_embeddings": 64,
+        },
     }
     (made / "config.json").write_text(json.dumps(config))
     generator = torch.Generator().manual_seed(0)
-    weights = {name: torch.randn(12, 8, generator=generator) for name in ("embed.weight", "head.weight")}
+    weights = {
+        name: torch.randn(12, 8, generator=generator) for name in ("embed.weight", "head.weight")
+    }
     save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
     return made
 
@@ -74,7 +87,11 @@ def test_its_code_is_not_run_unless_that_is_said(folder: Path) -> None:
 
 def test_it_gives_logits_at_positions_of_both_shapes(remote: Backbone) -> None:
     whole_1LV = remote.logits(IDS_1L)
-    assert whole_1LV.shape == (1, 5, 12) and (remote.mask_id, remote.eos_id, remote.max_length) == (11, 10, 64)
+    assert whole_1LV.shape == (1, 5, 12) and (remote.mask_id, remote.eos_id, remote.max_length) == (
+        11,
+        10,
+        64,
+    )
     assert torch.equal(remote.logits(IDS_1L, torch.tensor([4, 0])), whole_1LV[:, [4, 0]])
     assert torch.equal(remote.logits(IDS_1L, torch.tensor([[3]])), whole_1LV[:, [3]])
 
@@ -96,6 +113,8 @@ def test_the_others_are_refused(remote: Backbone, method: str) -> None:
 
 
 def test_a_missing_tensor_is_named(folder: Path) -> None:
-    save_file({"embed.weight": torch.ones(12, 8)}, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {"embed.weight": torch.ones(12, 8)}, folder / "model.safetensors", metadata={"format": "pt"}
+    )
     with pytest.raises(ValueError, match=r"no weights for head\.weight"):
         load_backbone(folder, trust_remote_code=True)

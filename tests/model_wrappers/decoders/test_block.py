@@ -20,7 +20,9 @@ class Scripted:
     def __init__(self, *calls: list[tuple[int, float]]) -> None:
         self.script, self.seen = list(calls), list[list[int]]()
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
         self.seen.append(ids_BL[0, 1:].tolist())
         said = self.script[min(len(self.seen), len(self.script)) - 1]
         probs_LV = torch.full((len(said) + 1, 6), 1e-6)
@@ -67,9 +69,12 @@ def test_committed_tokens_are_replaced_while_the_model_says_others_and_passes_ar
     model = Scripted(SURE, changed)
     out = respond(model, threshold=0.8, editing_threshold=0.7)
     assert out.tokens.tolist() == [2, 2, 3, 1]
-    # the second pass edits the first token and fills the rest, the third has nothing to do and counts
+    # the second pass edits the first token and fills the rest, the third has nothing to do and
+    # counts
     assert model.seen == [[MASK] * 4, [1, MASK, 3, MASK], [2, 2, 3, 1]] and out.trace.forwards == 3
-    assert respond(Scripted(SURE, changed), threshold=0.8, editing_threshold=0.95).tokens.tolist() == [1, 2, 3, 1]
+    assert respond(
+        Scripted(SURE, changed), threshold=0.8, editing_threshold=0.95
+    ).tokens.tolist() == [1, 2, 3, 1]
 
 
 def test_an_edit_needs_more_than_its_threshold() -> None:
@@ -80,7 +85,10 @@ def test_an_edit_needs_more_than_its_threshold() -> None:
 
 def test_edits_without_end_are_cut() -> None:
     calls = [[(1 + number % 2, 0.9)] * 4 for number in range(40)]
-    assert respond(Scripted(*calls), steps=1, editing_threshold=0.5, max_post_steps=5).trace.forwards == 6
+    assert (
+        respond(Scripted(*calls), steps=1, editing_threshold=0.5, max_post_steps=5).trace.forwards
+        == 6
+    )
 
 
 def test_given_tokens_are_not_edited() -> None:
@@ -89,7 +97,8 @@ def test_given_tokens_are_not_edited() -> None:
 
 
 def test_s2d2_counts_a_draft_only_if_all_before_it_are_accepted() -> None:
-    """A uniform distribution is accepted with exp(-1), a certain one always, but after it as often."""
+    """A uniform distribution is accepted with exp(-1), a certain one always, but after it as
+    often."""
     uniform, certain = torch.full((4,), 0.25).double(), torch.eye(4)[0].double()
     expected = 2 * math.exp(-1)
     assert may_pay(torch.stack([uniform, certain]), expected - 1e-6)

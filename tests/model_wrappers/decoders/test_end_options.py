@@ -1,4 +1,5 @@
-"""EOS and EoT with every decoder: the official sampler's options about them, and ending a response at EOS."""
+"""EOS and EoT with every decoder: the official sampler's options about them, and ending a response
+at EOS."""
 
 from functools import partial
 from typing import Any
@@ -45,11 +46,19 @@ def test_eos_is_never_predicted(method: str, temperature: float) -> None:
     assert seen  # without the option it is predicted
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}]
+)
 def test_savings_keep_the_tokens_with_both_options(options: dict[str, Any]) -> None:
     ends = {"logits_eos_inf": True, "confidence_eos_eot_inf": True}
     for seed in range(4):
-        run = partial(decode, with_eot(RandomConditionals(real=4, seed=seed, eos_id=EOS)), PROMPT, "fef", **ends)
+        run = partial(
+            decode,
+            with_eot(RandomConditionals(real=4, seed=seed, eos_id=EOS)),
+            PROMPT,
+            "fef",
+            **ends,
+        )
         plain = run(gen_length=12, speculative=False)
         assert torch.equal(run(gen_length=12, window=4, **options).tokens, plain.tokens)
 
@@ -67,11 +76,14 @@ def remasked(log: EventLog) -> list[int]:
 
 
 def test_fef_remasks_ends_first() -> None:
-    """Half of the positions are re-masked: of those that hold EOS or EoT all, as long as they are not more."""
+    """Half of the positions are re-masked: of those that hold EOS or EoT all, as long as they are
+    not more."""
     seen = 0
     for seed in range(8):
         backbone, log = with_eot(RandomConditionals(real=5, seed=seed, eos_id=EOS)), EventLog()
-        first = decode(backbone, PROMPT, "fef", gen_length=12, steps=1, confidence_eos_eot_inf=True).tokens.tolist()
+        first = decode(
+            backbone, PROMPT, "fef", gen_length=12, steps=1, confidence_eos_eot_inf=True
+        ).tokens.tolist()
         options = {"gen_length": 12, "steps": 2, "confidence_eos_eot_inf": True, "observer": log}
         decode(backbone, PROMPT, "fef", **options)
         ends = first.count(EOS) + first.count(EOT)
@@ -81,13 +93,20 @@ def test_fef_remasks_ends_first() -> None:
 
 
 @pytest.mark.parametrize(("temperature", "without"), [(0.0, {EOS, EOT}), (0.7, {EOT})])
-def test_what_has_no_confidence_is_what_the_official_sampler_leaves_out(temperature: float, without: set[int]) -> None:
-    """Above temperature 0 its noisy logits, of which it takes out EOS, are not those that give confidences."""
+def test_what_has_no_confidence_is_what_the_official_sampler_leaves_out(
+    temperature: float, without: set[int]
+) -> None:
+    """Above temperature 0 its noisy logits, of which it takes out EOS, are not those that give
+    confidences."""
     request = request_for(with_eot(RandomConditionals(real=5, eos_id=EOS)), [3, 5, 5], start=1)
     request = Request(**{**vars(request), "temperature": temperature})
     logits_NV = 8.0 * torch.eye(6)[:5]  # position n predicts token n, near certainty
     candidates = Choice(request, EndOptions(confidence_eos_eot_inf=True))(logits_NV)
-    confident = {token for token, sure in zip(range(5), candidates.confidence_N.tolist(), strict=True) if sure > 0.5}
+    confident = {
+        token
+        for token, sure in zip(range(5), candidates.confidence_N.tolist(), strict=True)
+        if sure > 0.5
+    }
     assert candidates.token_N.tolist() == [0, 1, 2, 3, 4] and confident == set(range(5)) - without
     without_eot = request_for(tiny_llada(), [3, 39]).backbone
     assert without_eot.ends_out_of_confidence(temperature) == ([] if temperature else [38])
@@ -100,28 +119,47 @@ SHORT = torch.tensor([1, 0])
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in ON_LOGITS),
-    *(("fef", {"speculative": on, "temperature": heat}) for on in (True, False) for heat in (0.0, 1.0)),
+    *(
+        ("fef", {"speculative": on, "temperature": heat})
+        for on in (True, False)
+        for heat in (0.0, 1.0)
+    ),
 ]
 
 
 @pytest.mark.parametrize("block_length", [16, 4])
 @pytest.mark.parametrize(("method", "options"), WAYS, ids=str)
-def test_the_text_stays_and_costs_less(method: str, options: dict[str, Any], block_length: int) -> None:
+def test_the_text_stays_and_costs_less(
+    method: str, options: dict[str, Any], block_length: int
+) -> None:
     saved = 0
     for seed in range(6):
         backbone = Unmasked(real=3, seed=seed, eos_id=EOS)
-        run = partial(decode, backbone, SHORT, method, gen_length=16, block_length=block_length, seed=seed, **options)
+        run = partial(
+            decode,
+            backbone,
+            SHORT,
+            method,
+            gen_length=16,
+            block_length=block_length,
+            seed=seed,
+            **options,
+        )
         full, stopped = run(stop_at_eos=False), run(stop_at_eos=True)
         saved += full.trace.forwards - stopped.trace.forwards
         response = full.tokens.tolist()
         end = response.index(EOS) + 1 if EOS in response else len(response)
         assert stopped.tokens[:end].tolist() == response[:end]
-        assert (stopped.tokens[stopped.tokens != full.tokens] == EOS).all() and MASK not in stopped.tokens.tolist()
+        assert (
+            stopped.tokens[stopped.tokens != full.tokens] == EOS
+        ).all() and MASK not in stopped.tokens.tolist()
     assert saved > 0 or (method, block_length) == ("block", 16)  # it ends with a block
 
 
 def request(response: list[int]) -> Request:
-    return request_for(RandomConditionals(real=3, eos_id=EOS), [*SHORT.tolist(), *response], start=len(SHORT))
+    return request_for(
+        RandomConditionals(real=3, eos_id=EOS), [*SHORT.tolist(), *response], start=len(SHORT)
+    )
 
 
 @pytest.mark.parametrize(

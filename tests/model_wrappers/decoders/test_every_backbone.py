@@ -15,7 +15,8 @@ CACHES = [method for method, decoder in METHODS.items() if decoder.takes("cache"
 
 
 class NeverMasks(Backbone):
-    """A backbone that never predicts a mask: where LLaDA's choice leaves one, that is no failure of a decoder."""
+    """A backbone that never predicts a mask: where LLaDA's choice leaves one, that is no failure of
+    a decoder."""
 
     def logits(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return super().logits(*args, **kwargs).index_fill(-1, torch.tensor([self.mask_id]), -30.0)
@@ -43,7 +44,9 @@ def test_every_decoder_fills_a_response(
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 @pytest.mark.parametrize("method", CACHES)
-def test_every_decoder_fills_it_with_a_cache(backbone: Backbone, method: str, cache: str, prompt: torch.Tensor) -> None:
+def test_every_decoder_fills_it_with_a_cache(
+    backbone: Backbone, method: str, cache: str, prompt: torch.Tensor
+) -> None:
     out = decode(backbone, prompt, method, gen_length=LENGTH, block_length=4, cache=cache)
     assert backbone.mask_id not in out.tokens
     assert out.trace.cached_tokens > 0

@@ -1,4 +1,5 @@
-"""The FeF-DLLM decoder: its tokens do not depend on window, draft or speculation, and its trace adds up."""
+"""The FeF-DLLM decoder: its tokens do not depend on window, draft or speculation, and its trace
+adds up."""
 
 from functools import partial
 from itertools import pairwise
@@ -43,20 +44,36 @@ def test_without_speculation_it_costs_one_row_a_resolved_position(
 def test_windows_add_up_to_the_positions_and_to_the_cost(
     prompt: torch.Tensor, temperature: float, block_length: int, steps: int
 ) -> None:
-    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, block_length=block_length, temperature=temperature)
+    run = partial(
+        decode,
+        tiny_llada(),
+        prompt,
+        gen_length=LENGTH,
+        block_length=block_length,
+        temperature=temperature,
+    )
     trace = run(steps=steps, window=4).trace
     windows, width = trace.windows, len(prompt) + LENGTH
     blocks, remasked = LENGTH // block_length, block_length // 2
     assert sum(w.committed for w in windows) == blocks * (block_length + (steps - 1) * remasked)
     assert all(w.committed == min(w.accepted + 1, w.proposed) for w in windows)
-    assert all(1 <= w.proposed <= 4 and 0 <= w.step < steps and 0 <= w.start < LENGTH for w in windows)
-    assert trace.forwards == 2 * len(windows) and trace.draft_forwards == trace.draft_rows == len(windows)
+    assert all(
+        1 <= w.proposed <= 4 and 0 <= w.step < steps and 0 <= w.start < LENGTH for w in windows
+    )
+    assert trace.forwards == 2 * len(windows) and trace.draft_forwards == trace.draft_rows == len(
+        windows
+    )
     assert trace.rows == sum(1 + w.proposed for w in windows)
-    assert (trace.token_forwards, trace.draft_token_forwards) == (width * trace.rows, width * len(windows))
+    assert (trace.token_forwards, trace.draft_token_forwards) == (
+        width * trace.rows,
+        width * len(windows),
+    )
 
 
 @pytest.mark.parametrize("block_length", BLOCKS)
-def test_windows_start_where_the_one_before_ended_in_the_first_step(prompt: torch.Tensor, block_length: int) -> None:
+def test_windows_start_where_the_one_before_ended_in_the_first_step(
+    prompt: torch.Tensor, block_length: int
+) -> None:
     run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, window=3)
     windows = run(block_length=block_length, steps=1).trace.windows
     ends = [w.start + w.committed for w in windows]
@@ -68,7 +85,9 @@ def test_windows_start_where_the_one_before_ended_in_the_first_step(prompt: torc
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_a_draft_equal_to_the_target_is_accepted_at_the_first_position(temperature: float) -> None:
-    windows = decode(target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, temperature=temperature).trace.windows
+    windows = decode(
+        target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, temperature=temperature
+    ).trace.windows
     assert all(w.accepted >= 1 for w in windows)
 
 
@@ -86,12 +105,33 @@ def test_draft_probs_come_from_the_draft_model_alone() -> None:
 def test_with_scope_pass_four_steps_equal_two(
     prompt: torch.Tensor, seed: int, block_length: int, speculative: bool
 ) -> None:
-    """C holds the positions of the step before alone: the same ones are masked, and get the same tokens again."""
-    run = partial(tokens, tiny_llada(seed), prompt, block_length=block_length, speculative=speculative, window=4)
-    assert run(steps=2, confidence_scope="pass") == run(steps=4, confidence_scope="pass") == run(steps=2)
+    """C holds the positions of the step before alone: the same ones are masked, and get the same
+    tokens again."""
+    run = partial(
+        tokens,
+        tiny_llada(seed),
+        prompt,
+        block_length=block_length,
+        speculative=speculative,
+        window=4,
+    )
+    assert (
+        run(steps=2, confidence_scope="pass")
+        == run(steps=4, confidence_scope="pass")
+        == run(steps=2)
+    )
 
 
 @pytest.mark.parametrize(("fraction", "forwards"), [(0.0, 16), (0.3, 20), (1.0, 32)])
-def test_remask_fraction_says_how_many_are_decoded_again(prompt: torch.Tensor, fraction: float, forwards: int) -> None:
-    trace = decode(tiny_llada(), prompt, gen_length=LENGTH, steps=2, speculative=False, remask_fraction=fraction).trace
+def test_remask_fraction_says_how_many_are_decoded_again(
+    prompt: torch.Tensor, fraction: float, forwards: int
+) -> None:
+    trace = decode(
+        tiny_llada(),
+        prompt,
+        gen_length=LENGTH,
+        steps=2,
+        speculative=False,
+        remask_fraction=fraction,
+    ).trace
     assert trace.forwards == forwards

@@ -1,4 +1,5 @@
-"""The FeF-DLLM decoder's law: the chain product of the target's probs, for every window, draft and kernel."""
+"""The FeF-DLLM decoder's law: the chain product of the target's probs, for every window, draft and
+kernel."""
 
 from functools import partial
 from typing import Any
@@ -19,17 +20,29 @@ every_temperature = pytest.mark.parametrize("temperature", [1.0, 0.7])
 # The law, exactly
 @every_temperature
 @pytest.mark.parametrize(
-    ("real", "length", "window"), [(3, 4, 1), pytest.param(3, 4, 2, marks=pytest.mark.slow), (3, 3, 4), (2, 4, 4)]
+    ("real", "length", "window"),
+    [(3, 4, 1), pytest.param(3, 4, 2, marks=pytest.mark.slow), (3, 3, 4), (2, 4, 4)],
 )
-def test_law_of_one_step_is_the_chain_product(real: int, length: int, window: int, temperature: float) -> None:
+def test_law_of_one_step_is_the_chain_product(
+    real: int, length: int, window: int, temperature: float
+) -> None:
     law = enumerated_law(length, temperature, real, steps=1, window=window, draft=unlike(real))
     assert total_variation(law, reference_law(target(real), length, 1, temperature)) < 1e-9
 
 
 def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
     table = random_table(2, 4)
-    run = partial(decode, TableBackbone(table, len(PROMPT)), torch.tensor(PROMPT) % 2, gen_length=4, temperature=1.0)
-    joint = {tuple(x): float(table[tuple(x)]) for x in torch.cartesian_prod(*[torch.arange(2)] * 4).tolist()}
+    run = partial(
+        decode,
+        TableBackbone(table, len(PROMPT)),
+        torch.tensor(PROMPT) % 2,
+        gen_length=4,
+        temperature=1.0,
+    )
+    joint = {
+        tuple(x): float(table[tuple(x)])
+        for x in torch.cartesian_prod(*[torch.arange(2)] * 4).tolist()
+    }
     draft = TableBackbone(random_table(2, 4, seed=1), len(PROMPT))
     law = enumerate_law(lambda sampler: run(steps=1, window=4, draft=draft, sampler=sampler).tokens)
     assert total_variation(law, joint) < 1e-9
@@ -37,9 +50,15 @@ def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
 
 @pytest.mark.parametrize(
     "variant",
-    [{"speculative": False}, *({"window": w} for w in (1, 2, 4)), *({"window": w, "draft": unlike(2)} for w in (1, 2))],
+    [
+        {"speculative": False},
+        *({"window": w} for w in (1, 2, 4)),
+        *({"window": w, "draft": unlike(2)} for w in (1, 2)),
+    ],
 )
-def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(variant: dict[str, Any]) -> None:
+def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(
+    variant: dict[str, Any],
+) -> None:
     law = enumerated_law(4, 0.7, real=2, steps=2, **variant)
     assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
 
@@ -70,7 +89,9 @@ def test_exact_law_exposes_a_broken_residual(window: int) -> None:
 
 # The law, by seeded samples; the exact laws above see the same
 @pytest.mark.slow
-@pytest.mark.parametrize(("temperature", "steps", "window"), [(1.0, 1, 4), (0.7, 1, 4), (1.0, 2, 4)])
+@pytest.mark.parametrize(
+    ("temperature", "steps", "window"), [(1.0, 1, 4), (0.7, 1, 4), (1.0, 2, 4)]
+)
 def test_samples_fit_the_reference_law(temperature: float, steps: int, window: int) -> None:
     assert fit(4, temperature, steps, window) > 1e-3
 
@@ -89,14 +110,26 @@ ONE = torch.tensor([1])
 def uniform_law(**options: Any) -> Law:
     """The decoder's exact law over responses of LENGTH tokens, at temperature 1."""
     backbone = RandomConditionals(REAL, seed=1)
-    run = partial(decode, backbone, ONE, "fef", gen_length=LENGTH, temperature=1.0, kernel="uniform", **options)
+    run = partial(
+        decode,
+        backbone,
+        ONE,
+        "fef",
+        gen_length=LENGTH,
+        temperature=1.0,
+        kernel="uniform",
+        **options,
+    )
     return enumerate_law(lambda sampler: run(sampler=sampler).tokens)
 
 
 def one_step_law() -> Law:
-    """Noise drawn uniformly, then the chain product of the target's probs: each position given those before it."""
+    """Noise drawn uniformly, then the chain product of the target's probs: each position given
+    those before it."""
     backbone = RandomConditionals(REAL, seed=1)
-    outcome: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {(): dict.fromkeys(_words(), REAL**-LENGTH)}
+    outcome: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {
+        (): dict.fromkeys(_words(), REAL**-LENGTH)
+    }
     for position in range(LENGTH):
         grown: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
         for done, noises in outcome.items():
@@ -122,9 +155,16 @@ def test_one_step_is_the_chain_product_given_noise(options: dict[str, Any]) -> N
 def test_two_steps_have_one_law_for_every_window_and_draft() -> None:
     expected = uniform_law(steps=2, speculative=False)
     assert total_variation(uniform_law(steps=2, window=2), expected) < 1e-12
-    assert total_variation(uniform_law(steps=2, window=1, draft=RandomConditionals(REAL, seed=5)), expected) < 1e-12
+    assert (
+        total_variation(
+            uniform_law(steps=2, window=1, draft=RandomConditionals(REAL, seed=5)), expected
+        )
+        < 1e-12
+    )
 
 
 def test_half_the_positions_are_drawn_anew_and_resolved_again() -> None:
-    trace = decode(RandomConditionals(REAL), ONE, "fef", gen_length=8, kernel="uniform", speculative=False).trace
+    trace = decode(
+        RandomConditionals(REAL), ONE, "fef", gen_length=8, kernel="uniform", speculative=False
+    ).trace
     assert trace.forwards == 8 + 4

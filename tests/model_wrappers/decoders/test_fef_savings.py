@@ -14,7 +14,9 @@ from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
-COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3)]
+COMBINATIONS = [
+    dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3)
+]
 FAST = dict.fromkeys(NAMES, True)
 
 
@@ -22,7 +24,10 @@ def savings_at_night(*counts: int) -> pytest.MarkDecorator:
     """Every combination of savings; those of so many savings at night."""
     return pytest.mark.parametrize(
         "savings",
-        [pytest.param(each, marks=[pytest.mark.slow] if sum(each.values()) in counts else []) for each in COMBINATIONS],
+        [
+            pytest.param(each, marks=[pytest.mark.slow] if sum(each.values()) in counts else [])
+            for each in COMBINATIONS
+        ],
         ids=lambda c: "+".join(k for k in c if c[k]),
     )
 
@@ -35,7 +40,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @savings_at_night(2)
 @pytest.mark.parametrize("block_length", [16, 8])
 @pytest.mark.parametrize("steps", [1, 2, 4])
-def test_greedy_tokens_stay(prompt: torch.Tensor, steps: int, block_length: int, savings: dict[str, bool]) -> None:
+def test_greedy_tokens_stay(
+    prompt: torch.Tensor, steps: int, block_length: int, savings: dict[str, bool]
+) -> None:
     run = partial(tokens, tiny_llada(0), prompt, block_length=block_length, steps=steps)
     expected = run(speculative=False)
     variants: list[dict[str, Any]] = [{"window": window} for window in (1, 4, 16)]
@@ -47,7 +54,10 @@ def test_greedy_tokens_stay(prompt: torch.Tensor, steps: int, block_length: int,
 @pytest.mark.parametrize("window", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
 @pytest.mark.parametrize("draft", [None, unlike()], ids=["own draft", "other draft"])
 def test_law_of_one_step_stays(
-    monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool], window: int, draft: RandomConditionals | None
+    monkeypatch: pytest.MonkeyPatch,
+    savings: dict[str, bool],
+    window: int,
+    draft: RandomConditionals | None,
 ) -> None:
     at_once(monkeypatch)
     law = enumerated_law(3, 1.0, steps=1, window=window, draft=draft, **savings)
@@ -75,7 +85,9 @@ def test_a_broken_residual_shows_with_savings_too(
 
 # What each of them saves
 @pytest.mark.parametrize("steps", [1, 2])
-def test_reused_drafts_take_one_forward_a_window_and_one_to_begin_with(prompt: torch.Tensor, steps: int) -> None:
+def test_reused_drafts_take_one_forward_a_window_and_one_to_begin_with(
+    prompt: torch.Tensor, steps: int
+) -> None:
     run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, window=4, steps=steps)
     trace, literal = run(reuse_drafts=True).trace, run().trace
     assert trace.draft_forwards == 1 and trace.forwards == 1 + len(trace.windows)
@@ -90,7 +102,9 @@ def test_a_skipped_root_row_saves_a_row_a_window(prompt: torch.Tensor) -> None:
 
 
 def test_the_root_row_of_another_draft_is_run() -> None:
-    run = partial(decode, target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, draft=unlike())
+    run = partial(
+        decode, target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, draft=unlike()
+    )
     assert run(skip_root_row=True).trace.rows == run().trace.rows
 
 
@@ -100,26 +114,48 @@ def test_a_single_position_needs_no_verification(prompt: torch.Tensor) -> None:
 
 
 def test_after_a_full_acceptance_the_next_root_row_is_known() -> None:
-    """Probs that ignore the context accept everything: later windows run their other rows and the next drafts'."""
+    """Probs that ignore the context accept everything: later windows run their other rows and the
+    next drafts'."""
     backbone = RandomConditionals(real=3, seed=4, scale=0.0)
-    trace = decode(backbone, torch.tensor(PROMPT), gen_length=6, steps=1, window=3, **FAST | {"adaptive_window": False})
+    trace = decode(
+        backbone,
+        torch.tensor(PROMPT),
+        gen_length=6,
+        steps=1,
+        window=3,
+        **FAST | {"adaptive_window": False},
+    )
     assert [window.accepted for window in trace.trace.windows] == [3, 3]
     assert (trace.trace.forwards, trace.trace.rows) == (3, 1 + (2 + 1) + 2)
 
 
 def test_an_adaptive_window_ends_where_a_draft_is_hardly_ever_reached() -> None:
-    """Each draft is accepted with 0.1 but the first, which is the target's own: chances of 1, 1, 0.1 and 0.01."""
+    """Each draft is accepted with 0.1 but the first, which is the target's own: chances of 1, 1,
+    0.1 and 0.01."""
     logits_LV = torch.full((9, 11), -99.0)
     logits_LV[:, :10] = 0
     out = decode(
-        FixedLogits(logits_LV), torch.tensor([0]), "fef", gen_length=8, steps=1, window=8, adaptive_window=True
+        FixedLogits(logits_LV),
+        torch.tensor([0]),
+        "fef",
+        gen_length=8,
+        steps=1,
+        window=8,
+        adaptive_window=True,
     )
     assert out.trace.windows[0].proposed == 3
 
 
-def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     at_once(monkeypatch)
-    run = partial(decode, RandomConditionals(real=5, seed=3, scale=3.0), torch.tensor(PROMPT), gen_length=LENGTH)
+    run = partial(
+        decode,
+        RandomConditionals(real=5, seed=3, scale=3.0),
+        torch.tensor(PROMPT),
+        gen_length=LENGTH,
+    )
     adaptive, literal = run(adaptive_window=True, window=8).trace, run(window=8).trace
     assert adaptive.rows < literal.rows
     assert all(1 <= window.proposed <= 8 for window in adaptive.windows)
@@ -127,7 +163,8 @@ def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: p
 
 
 def test_next_drafts_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
-    """Any draft probs would leave the decoder exact; these are the ones that get drafts accepted."""
+    """Any draft probs would leave the decoder exact; these are the ones that get drafts
+    accepted."""
     row, segment, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
     verifier = FullVerifier(request_for(tiny, row, start=2), window=3, want_drafts=True)
     verified = verifier.verify(segment, Proposal(drafts, None, None))
@@ -137,7 +174,9 @@ def test_next_drafts_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None
         following = segment[accepted + (accepted < 3) :][:3]
         expected_LV = tiny.logits(given)[0]
         for position in following:
-            torch.testing.assert_close(logits[position], expected_LV[position], atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(
+                logits[position], expected_LV[position], atol=1e-5, rtol=1e-4
+            )
 
 
 # Re-masking what is uncertain alone
@@ -151,7 +190,14 @@ def test_remask_below_one_half_decodes_fewer_again(prompt: torch.Tensor) -> None
 def test_remask_below_takes_the_least_confident_of_those_below(prompt: torch.Tensor) -> None:
     first, bound = RandomConditionals(real=5, seed=7), 0.45
     backbone = Recorder(first)
-    decode(backbone, torch.tensor(PROMPT), gen_length=LENGTH, steps=2, speculative=False, remask_below=bound)
+    decode(
+        backbone,
+        torch.tensor(PROMPT),
+        gen_length=LENGTH,
+        steps=2,
+        speculative=False,
+        remask_below=bound,
+    )
     confidence = []
     for position, ids_1L in enumerate(backbone.inputs[:LENGTH]):
         probs_V = torch.softmax(first.logits(ids_1L)[0, len(PROMPT) + position, :-1].double(), -1)

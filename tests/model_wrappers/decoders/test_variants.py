@@ -1,5 +1,5 @@
-"""Decoders on LLaDA's loop: DDOSP's schedules, DCD's causal proposals, KLASS, PC-Sampler, Prophet. Of commits by
-confidence the official tokens say all (tests/official)."""
+"""Decoders on LLaDA's loop: DDOSP's schedules, DCD's causal proposals, KLASS, PC-Sampler, Prophet.
+Of commits by confidence the official tokens say all (tests/official)."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,9 @@ def test_ddosp_without_a_schedule_is_lladas_uniform_one(prompt: torch.Tensor) ->
 def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> None:
     backbone = Recorder(tiny_llada())
     path = schedule_file(tmp_path, [[1, 1, 2], [2, 1, 1]])
-    out = decode(backbone, prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=6, schedule=path)
+    out = decode(
+        backbone, prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=6, schedule=path
+    )
     masks = [int((ids_1L == backbone.mask_id).sum()) for ids_1L in backbone.inputs]
     assert masks == [8, 7, 6, 4, 2, 1]  # every block its own quotas
     assert not (out.tokens == backbone.mask_id).any() and out.trace.forwards == 6
@@ -50,10 +52,14 @@ def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> Non
         ([[2, 2], [3, True]], "cannot be read: .*got `bool`"),
     ],
 )
-def test_a_schedule_that_fits_not_is_refused(tmp_path: Path, prompt: torch.Tensor, quotas: object, named: str) -> None:
+def test_a_schedule_that_fits_not_is_refused(
+    tmp_path: Path, prompt: torch.Tensor, quotas: object, named: str
+) -> None:
     path = schedule_file(tmp_path, quotas)
     with pytest.raises(ValueError, match=named):
-        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=4, schedule=path)
+        decode(
+            tiny_llada(), prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=4, schedule=path
+        )
 
 
 def test_dcd_at_alpha_zero_is_the_causal_model_alone(prompt: torch.Tensor) -> None:
@@ -62,7 +68,9 @@ def test_dcd_at_alpha_zero_is_the_causal_model_alone(prompt: torch.Tensor) -> No
             return super().row_logits(row, causal=True)
 
     alone = decode(Causal(real=5, seed=1), torch.tensor([0]), "llada", gen_length=LENGTH)
-    out = decode(RandomConditionals(real=5, seed=1), torch.tensor([0]), "dcd", gen_length=LENGTH, alpha=0.0)
+    out = decode(
+        RandomConditionals(real=5, seed=1), torch.tensor([0]), "dcd", gen_length=LENGTH, alpha=0.0
+    )
     assert torch.equal(out.tokens, alone.tokens)
 
 
@@ -72,23 +80,29 @@ def test_sequential_dcd_reads_each_position_after_the_fills_before_it(prompt: to
 
 
 def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
-    """At temperature 1 and one step, the joint law of two positions is the causal chain, not two draws of it."""
+    """At temperature 1 and one step, the joint law of two positions is the causal chain, not two
+    draws of it."""
     backbone = RandomConditionals(real=2, seed=4)
     logits_LV = backbone.row_logits((0, backbone.mask_id, backbone.mask_id), causal=True)
     first_V = logits_LV[1].softmax(-1)
     expected = {}
     for first in range(3):
         second_V = backbone.row_logits((0, first, backbone.mask_id), causal=True)[2].softmax(-1)
-        expected |= {(first, second): float(first_V[first] * second_V[second]) for second in range(3)}
+        expected |= {
+            (first, second): float(first_V[first] * second_V[second]) for second in range(3)
+        }
     options = {"gen_length": 2, "steps": 1, "alpha": 0.0, "sequential": True, "temperature": 1.0}
-    law = enumerate_law(lambda s: decode(backbone, torch.tensor([0]), "dcd", sampler=s, **options).tokens)  # type: ignore[arg-type]
+    law = enumerate_law(
+        lambda s: decode(backbone, torch.tensor([0]), "dcd", sampler=s, **options).tokens
+    )  # type: ignore[arg-type]
     assert total_variation(law, expected) < 1e-12
 
 
 # KLASS: what is sure and stable is committed, else the most confident position
 
 
-# Token 1 with confidence 0.97, 0.96, .., at positions 1 to 5, token 0 at position 6; the mask, id 2, is impossible.
+# Token 1 with confidence 0.97, 0.96, .., at positions 1 to 5, token 0 at position 6; the mask, id
+# 2, is impossible.
 SURE_LV = torch.tensor([[1 - p, p, 0.0] for p in (0.5, 0.97, 0.96, 0.95, 0.94, 0.93, 0.2)]).log()
 
 
@@ -106,7 +120,14 @@ def test_confidences_keep_an_order_that_float32_does_not_know(method: str) -> No
     assert torch.softmax(logits_LV, -1)[1:, 0].tolist() == [1.0, 1.0]
     few = {"threshold": {"tau": 1.0}, "factor": {"f": 1e-12}, "entropy": {"gamma": 0.0}}
     observer = Order()
-    decode(FixedLogits(logits_LV), torch.tensor([0]), method, gen_length=2, observer=observer, **few[method])  # type: ignore[arg-type]
+    decode(
+        FixedLogits(logits_LV),
+        torch.tensor([0]),
+        method,
+        gen_length=2,
+        observer=observer,
+        **few[method],
+    )  # type: ignore[arg-type]
     assert observer.positions == [1, 0]
 
 
@@ -117,7 +138,9 @@ class Order:
     def __init__(self) -> None:
         self.positions: list[int] = []
 
-    def committed(self, positions: list[int], tokens: list[int], probs: list[float], how: list[How]) -> None:
+    def committed(
+        self, positions: list[int], tokens: list[int], probs: list[float], how: list[How]
+    ) -> None:
         self.positions += positions
 
     def remasked(self, positions: list[int], tokens: list[int]) -> None:
@@ -127,13 +150,22 @@ class Order:
 def order(logits_LV: torch.Tensor, **options: object) -> list[int]:
     observer = Order()
     backbone = FixedLogits(logits_LV)
-    decode(backbone, torch.tensor([0]), "pc_sampler", gen_length=len(logits_LV) - 1, observer=observer, **options)
+    decode(
+        backbone,
+        torch.tensor([0]),
+        "pc_sampler",
+        gen_length=len(logits_LV) - 1,
+        observer=observer,
+        **options,
+    )
     return observer.positions
 
 
 def baseline(folder: Path, counts: dict[int, int], total: int) -> Path:
     path = folder / "frequencies.json"
-    path.write_text(json.dumps({"num_token": total, "p_baseline_dict": {str(k): v for k, v in counts.items()}}))
+    path.write_text(
+        json.dumps({"num_token": total, "p_baseline_dict": {str(k): v for k, v in counts.items()}})
+    )
     return path
 
 
@@ -160,8 +192,11 @@ def test_a_baseline_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
 
 # Prophet: LLaDA until the answer is clear, and then everything at once
 PROMPT = torch.tensor([0])
-# Gaps of 1, 2, 3 and 9 at the four positions of the response; token 0 everywhere, token 3 is the mask.
-GAPS_LV = torch.tensor([[0.0, 0, 0, -9], [1.0, 0, 0, -9], [2.0, 0, 0, -9], [3.0, 0, 0, -9], [9.0, 0, 0, -9]])
+# Gaps of 1, 2, 3 and 9 at the four positions of the response; token 0 everywhere, token 3 is the
+# mask.
+GAPS_LV = torch.tensor(
+    [[0.0, 0, 0, -9], [1.0, 0, 0, -9], [2.0, 0, 0, -9], [3.0, 0, 0, -9], [9.0, 0, 0, -9]]
+)
 
 
 def forwards(**options: object) -> int:
@@ -171,9 +206,12 @@ def forwards(**options: object) -> int:
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "expected"), [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)]
+    ("thresholds", "expected"),
+    [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)],
 )
-def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, float], expected: int) -> None:
+def test_the_threshold_falls_with_the_steps(
+    thresholds: tuple[float, float, float], expected: int
+) -> None:
     """The mean gap is 3.75; steps 1, 2 and 3 of 4 are 25, 50 and 75% of them."""
     assert forwards(**dict(zip(("early", "mid", "late"), thresholds, strict=True))) == expected
 
@@ -182,8 +220,14 @@ def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, floa
     ("options", "expected"),
     [
         ({"block_length": 2, "early": 3.7}, 1),  # an exit fills the later blocks too
-        ({"block_length": 2, "early": 1e9, "mid": 3.7, "late": 0}, 2),  # of two blocks of two steps, 2 is 50% of all
-        ({"steps": 2, "early": 1e9, "mid": 1e9, "late": 0.0}, 2),  # half as many steps begin late sooner
+        (
+            {"block_length": 2, "early": 1e9, "mid": 3.7, "late": 0},
+            2,
+        ),  # of two blocks of two steps, 2 is 50% of all
+        (
+            {"steps": 2, "early": 1e9, "mid": 1e9, "late": 0.0},
+            2,
+        ),  # half as many steps begin late sooner
     ],
 )
 def test_steps_are_counted_over_all_blocks(options: dict[str, float], expected: int) -> None:

@@ -1,4 +1,5 @@
-"""WINO: what is given, revoked and ended; its shadow on every family. Its tokens: tests/official."""
+"""WINO: what is given, revoked and ended; its shadow on every family. Its tokens:
+tests/official."""
 
 from functools import partial
 
@@ -36,7 +37,9 @@ def test_ending_at_eos_keeps_the_text(prompt: torch.Tensor, seed: int) -> None:
     eos = int(full.tokens[3])  # as if that token were EOS
     stopped = run(tiny_llada(seed, eos_id=eos), stop_at_eos=True)
     end = full.tokens.tolist().index(eos) + 1
-    assert torch.equal(stopped.tokens[:end], full.tokens[:end]) and (stopped.tokens[8:] == eos).all()
+    assert (
+        torch.equal(stopped.tokens[:end], full.tokens[:end]) and (stopped.tokens[8:] == eos).all()
+    )
     assert stopped.trace.forwards < full.trace.forwards
 
 
@@ -61,7 +64,12 @@ def shadow_logits(backbone: Backbone, row: list[int]) -> torch.Tensor:
 
 def test_a_mask_of_the_shadow_sees_all_but_what_is_at_its_position(backbone: Backbone) -> None:
     length, lead = len(ROW), -backbone.reads_at
-    ids, positions, judged, is_mask = list(ROW), list(range(length)), [-1] * length, [False] * length
+    ids, positions, judged, is_mask = (
+        list(ROW),
+        list(range(length)),
+        [-1] * length,
+        [False] * length,
+    )
     for at in BLOCK:
         for back in range(lead, -1, -1):
             ids.append(ROW[at - 1] if back else backbone.mask_id)
@@ -72,11 +80,15 @@ def test_a_mask_of_the_shadow_sees_all_but_what_is_at_its_position(backbone: Bac
     def sees(one: int, other: int) -> bool:
         if one < length:
             return other < length
-        if other < length:  # in the sequence: all but its position and, where that is copied, the one before
+        if (
+            other < length
+        ):  # in the sequence: all but its position and, where that is copied, the one before
             return not judged[one] - lead <= other <= judged[one]
         return is_mask[other] or judged[one] == judged[other]
 
-    visible = torch.tensor([[sees(one, other) for other in range(len(ids))] for one in range(len(ids))])
+    visible = torch.tensor(
+        [[sees(one, other) for other in range(len(ids))] for one in range(len(ids))]
+    )
     logits_LV = logits_under(backbone, ids, positions, visible)
     at_masks = [index for index in range(len(ids)) if is_mask[index] and judged[index] in HELD]
     expected_NV = logits_LV[[index - lead for index in at_masks]]
@@ -88,5 +100,9 @@ def test_the_shadow_does_not_change_what_the_sequence_gives(backbone: Backbone) 
     shadow = Shadow(request, torch.tensor(BLOCK))
     read = torch.arange(1, len(ROW))
     cache = NoCache(request.backbone, len(ROW))
-    logits_NV = cache.logits(shadow.behind(request.x_1L), read, shadow.position_M, shadow.visible_MM)
-    torch.testing.assert_close(logits_NV, backbone.logits(request.x_1L)[0, 1:], atol=1e-5, rtol=1e-4)
+    logits_NV = cache.logits(
+        shadow.behind(request.x_1L), read, shadow.position_M, shadow.visible_MM
+    )
+    torch.testing.assert_close(
+        logits_NV, backbone.logits(request.x_1L)[0, 1:], atol=1e-5, rtol=1e-4
+    )
