@@ -100,7 +100,6 @@ def lm_eval(line: list[str]) -> int:
 
 def command() -> None:
     """The entry point of the installed command."""
-    logging.disable(
-        logging.WARNING
-    )  # OpenCompass and its packages log every step; errors still show
+    # OpenCompass and its packages log every step; errors still show
+    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -27,7 +27,8 @@ def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list
 
     Raises UserError for brackets or quotes that do not match.
     """
-    parts, begun = [], 0
+    parts = []
+    begun = 0
     for at, sign, depth in _signs(text, quotes):
         if sign in separators and depth == 0:
             parts.append(text[begun:at])
@@ -121,7 +122,10 @@ def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
 
     Quotes count within brackets, outside them only with `quotes`: a path may have them.
     """
-    opened, quote, escaped, wrong = "", "", False, ""
+    opened = ""
+    quote = ""
+    escaped = False
+    wrong = ""
     for at, sign in enumerate(text):
         if quote:
             quote = "" if sign == quote and not escaped else quote

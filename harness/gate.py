@@ -49,9 +49,8 @@ def main(line: list[str] | None = None) -> int:
     within = limits != (None, None)
     if within and options.against is None:
         raise UserError("--accuracy and --speed compare two runs: add --against OLD, the older one")
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that spin take another process's time
+    # threads that spin take another process's time
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from harness.measures.seconds import read_measured
     from harness.records.store import read_run
     from harness.regression.golden import first_items, judge_records
@@ -81,7 +80,6 @@ def main(line: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    logging.disable(
-        logging.WARNING
-    )  # OpenCompass and its packages log every step; errors still show
+    # OpenCompass and its packages log every step; errors still show
+    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -68,23 +68,25 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
 
     Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
     """
-    known, hints = {each.name: each for each in fields(kind)}, get_type_hints(kind)
+    known = {each.name: each for each in fields(kind)}
+    hints = get_type_hints(kind)
     converted = {}
     for name, value in values.items():
         if name not in known:
             raise UserError(f"unknown option {name}{meant(name, known)}")
         if value is None or value is False:
             continue
-        hint, least, most = hints[name], known[name].metadata["least"], known[name].metadata["most"]
+        hint = hints[name]
+        least = known[name].metadata["least"]
+        most = known[name].metadata["most"]
         value = _plain(value)
         if get_origin(hint) is tuple and isinstance(value, str):
             value = (value,)
         try:
             converted[name] = msgspec.convert(value, hint, dec_hook=path_from)
         except msgspec.ValidationError as error:
-            wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(
-                " or None"
-            )  # no text stands for it
+            # no text stands for it
+            wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
         wrong = ""
         if isinstance(value, float) and not math.isfinite(value):
@@ -96,9 +98,8 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         if wrong:
             raise UserError(f"{_flag(name)} {wrong}")
     made = kind(**converted)
-    vars(made)["named"] = frozenset(
-        converted
-    )  # a usual value that was given is not one that was left out
+    # a usual value that was given is not one that was left out
+    vars(made)["named"] = frozenset(converted)
     return made
 
 
@@ -121,12 +122,10 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
         hint = hints[each.name]
         if each.metadata["group"]:
             group = parser.add_argument_group(each.metadata["group"])
-        first = (
-            hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
-        )  # the first type of a union
-        argument: dict[str, Any] = {
-            "type": first if first in (int, float) else str
-        }  # `checked` makes the rest of text
+        # the first type of a union
+        first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
+        # `checked` makes the rest of text
+        argument: dict[str, Any] = {"type": first if first in (int, float) else str}
         if first is bool:
             argument = {"action": "store_true"}
         elif choices := get_args(first):

@@ -265,17 +265,15 @@ def _found(plugin: str) -> tuple[str, Path, list[Path]]:
         with explained(f"plugin {plugin}: there is no such file", OSError):
             path.read_bytes()
         return name, path, with_helpers(path)
-    with explained(
-        f"plugin {plugin}", Exception, SystemExit
-    ):  # of the package that it is in, or a name that is none
-        found, package = (
-            importlib.util.find_spec(name),
-            importlib.util.find_spec(name.partition(".")[0]),
-        )
+    # of the package that it is in, or a name that is none
+    with explained(f"plugin {plugin}", Exception, SystemExit):
+        found = importlib.util.find_spec(name)
+        package = importlib.util.find_spec(name.partition(".")[0])
     if found is None or found.origin is None or not found.has_location or package is None:
         raise UserError(
             f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point"
             f" of {GROUP}"
         )
-    path, folders = Path(found.origin), package.submodule_search_locations
+    path = Path(found.origin)
+    folders = package.submodule_search_locations
     return name, path, sorted(Path(folders[0]).rglob("*.py")) if folders else with_helpers(path)

@@ -116,7 +116,8 @@ def _elements(given: Any) -> Any:
 
 def _signature() -> inspect.Signature:
     """Of `evaluate`, with the options by name, type and default, as editors show them."""
-    own, hints = inspect.signature(evaluate), get_type_hints(RunOptions)
+    own = inspect.signature(evaluate)
+    hints = get_type_hints(RunOptions)
     given = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = [
         inspect.Parameter(
@@ -273,7 +274,6 @@ def next_steps(folder: Path, traced: bool) -> str:
 
 
 if __name__ == "__main__":
-    logging.disable(
-        logging.WARNING
-    )  # OpenCompass and its packages log every step; errors still show
+    # OpenCompass and its packages log every step; errors still show
+    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -131,9 +131,8 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
         "environment": describe(options.device, str(backbone.dtype).removeprefix("torch.")),
         **make_schedule(profiles, purpose.steps * purpose.block_length // purpose.gen_length),
     }
-    lines = (
-        f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()
-    )  # a key a line
+    # a key a line
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     with explained(f"cannot write {options.out}", OSError):
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.out, "{\n" + ",\n".join(lines) + "\n}\n")

@@ -32,9 +32,8 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
     half = (
         z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
     )
-    return min(share, max(0.0, centre - half)), max(
-        share, min(1.0, centre + half)
-    )  # at 0 and 1 rounding may pass it
+    # at 0 and 1 rounding may pass it
+    return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))
 
 
 def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.float64]) -> float:
@@ -47,7 +46,8 @@ def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.f
     intervals for proportions with small expected number of positive counts estimated from survey
     data", Survey Methodology 24, 193-201.
     """
-    n, (_, numbers) = len(values), np.unique(clusters, return_inverse=True)
+    n = len(values)
+    (_, numbers) = np.unique(clusters, return_inverse=True)
     count = int(numbers.max()) + 1
     sums = np.bincount(numbers, values - values.mean())
     clustered = count / (count - 1) * float((sums**2).sum()) if count > 1 else math.inf
@@ -131,9 +131,8 @@ def speedup_intervals(
         ]
         return np.mean([own[:, None] / own[None] for own in totals], axis=0)
 
-    columns = [
-        np.ascontiguousarray(own.T) for own in seconds
-    ]  # an array of one column is summed fastest
+    # an array of one column is summed fastest
+    columns = [np.ascontiguousarray(own.T) for own in seconds]
     # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.
     indices = [
         np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds
@@ -230,7 +229,9 @@ def mean_difference_interval(suites: Sequence[Flips], level: float = LEVEL) -> t
     Of one suite it is `paired_interval`. Source: Zou and Donner (2008), "Construction of confidence
     limits about effect measures: a general approach", Statistics in Medicine 27, 1693-1702.
     """
-    middle, below, above = mean_difference(suites), 0.0, 0.0
+    middle = mean_difference(suites)
+    below = 0.0
+    above = 0.0
     for lost, gained, n in suites:
         low, high = paired_interval(lost, gained, n, level)
         below += (((gained - lost) / n - low) / len(suites)) ** 2
@@ -248,19 +249,20 @@ def mean_difference_p_values(suites: Sequence[Flips]) -> tuple[float, float]:
     whole ones. Of one suite twice the smaller is `mcnemar`.
     """
     most = max(1 / n for _, _, n in suites)
-    law, low, seen = np.ones(1), 0, 0
+    law = np.ones(1)
+    low = 0
+    seen = 0
     for lost, gained, n in suites:
-        weight, (fewer, further) = max(1, round(GRAIN / n / most)), (round(lost), round(gained))
+        weight = max(1, round(GRAIN / n / most))
+        fewer = round(lost)
+        further = round(gained)
         discordant = fewer + further
-        own = np.zeros(
-            2 * weight * discordant + 1
-        )  # of gained - lost, from -discordant to discordant
+        # of gained - lost, from -discordant to discordant
+        own = np.zeros(2 * weight * discordant + 1)
         own[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
-        law, low, seen = (
-            signal.fftconvolve(law, own),
-            low - weight * discordant,
-            seen + weight * (further - fewer),
-        )
+        law = signal.fftconvolve(law, own)
+        low = low - weight * discordant
+        seen = seen + weight * (further - fewer)
     at = seen - low
     more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in (law[at:], law[: at + 1]))
     return more, less
@@ -319,7 +321,8 @@ class Fit(NamedTuple):
 
 def linear_fit(seconds: Mapping[int, float]) -> Fit:
     """Least squares over seconds by size; at least two sizes."""
-    sizes, measured = np.array(list(seconds)), np.array(list(seconds.values()))
+    sizes = np.array(list(seconds))
+    measured = np.array(list(seconds.values()))
     line = stats.linregress(sizes, measured)
     off = measured - (line.intercept + line.slope * sizes)
     return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))

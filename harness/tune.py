@@ -197,7 +197,8 @@ def settings(
     with blocks that divide their responses. Others are drawn without repetition; two spellings of
     what decodes alike are one setting. attends: of a block model.
     """
-    space, in_blocks = spaces[decoder], attends is not None
+    space = spaces[decoder]
+    in_blocks = attends is not None
     values = {
         name: each
         for name, each in space.values.items()
@@ -213,7 +214,8 @@ def settings(
     combinations = [
         dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
     ]
-    rng, found = Random(f"settings {decoder} {sorted(suites)} {seed}"), dict[str, str]()
+    rng = Random(f"settings {decoder} {sorted(suites)} {seed}")
+    found = dict[str, str]()
     for chosen in (space.usual, *rng.sample(combinations, len(combinations))):
         element = format_call(space.preset, {**space.fixed, **chosen})
         (preset,) = methods_named([element]).values()
@@ -297,7 +299,8 @@ def tune(options: TuneOptions) -> None:
     }
     elements = {method: element for element in tried for method in methods_named([element])}
     decoders = {method: tried[element] for method, element in elements.items()}
-    folder, first = options.out / "dev", options.out / "first"
+    folder = options.out / "dev"
+    first = options.out / "first"
     alike = {
         name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")
     }
@@ -322,9 +325,8 @@ def tune(options: TuneOptions) -> None:
     where = f"{', '.join(suites)}{f' ({options.data})' * drawn}"
     few = min(options.first, options.limit)
     print(f"{len(tried)} settings on {few} problems of {where}; the best on {options.limit}")
-    resolve(
-        given(folder, elements, whole)
-    )  # what cannot be decoded is refused before the first hour
+    # what cannot be decoded is refused before the first hour
+    resolve(given(folder, elements, whole))
     options.out.mkdir(parents=True, exist_ok=True)
     decode(given(first, elements, {"limit": few}))
     timed = read_run(first)
@@ -362,7 +364,8 @@ def choice_of(
     """
     methods: dict[str, Any] = {}
     for row in chosen.to_dict("records"):
-        space, goal = spaces[row["decoder"]], row["goal"]
+        space = spaces[row["decoder"]]
+        goal = row["goal"]
         plugin = space.plugin
         if plugin.endswith(".py"):
             plugin = os.path.relpath(Path(plugin).expanduser(), folder)

@@ -54,7 +54,9 @@ def decode(
     request = new_request(
         backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer
     )
-    target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
+    target = request.backbone
+    draft = request.draft
+    given_L = request.x_1L[0].cpu().clone()
     if observer is not None and isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     clock = Clock(target.device)
@@ -102,9 +104,8 @@ def new_request(
     check_lengths(gen_length, block_length)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
     start = prompt_1P.shape[1]
-    draft_model = getattr(
-        options, "draft", None
-    )  # the model of the draft probs, if it is not the target's
+    # the model of the draft probs, if it is not the target's
+    draft_model = getattr(options, "draft", None)
     for name in ("mask_id", "vocab_size") if draft_model is not None else ():
         if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != getattr(
             backbone, name
@@ -116,7 +117,8 @@ def new_request(
         backbone, backbone if draft_model is None else draft_model, start, blocks
     )
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
-    grid, end = (target.grid if isinstance(target, BlockLedger) else None), x_1L.shape[1]
+    grid = target.grid if isinstance(target, BlockLedger) else None
+    end = x_1L.shape[1]
     if grid is not None:  # the model's last block may reach beyond the response
         x_1L = F.pad(x_1L, (0, grid.end(end - 1) - end), value=backbone.mask_id)
     x_1L = x_1L.to(target.device, copy=True)
@@ -138,7 +140,8 @@ def new_request(
 
 def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
     """The costs of a finished response. start_time: as time.perf_counter."""
-    target, draft = request.backbone, request.draft
+    target = request.backbone
+    draft = request.draft
     finished = [(end - request.start, at - start_time) for end, at in request.finished]
     block_times = [(end, seconds) for end, seconds in finished if end < request.length]
     # The last block is finished when the decoder returns.
@@ -276,7 +279,8 @@ def _prompt(
         "(P,) or (1, P)",
         backbone,
     )
-    limit, length = getattr(backbone, "max_length", None), ids_1P.shape[1]
+    limit = getattr(backbone, "max_length", None)
+    length = ids_1P.shape[1]
     if limit is not None and length + gen_length > limit:
         raise ValueError(
             f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of"

@@ -124,7 +124,8 @@ class _Batch:
     def answers(self) -> list[tuple[greenlet, torch.Tensor | Exception]]:
         """Make all calls that are waited for, those of a model together; logits or an exception for
         each."""
-        waiting, self.waiting = self.waiting, {}
+        waiting = self.waiting
+        self.waiting = {}
         by_model: defaultdict[int, list[greenlet]] = defaultdict(list)
         for one, (backbone, _) in waiting.items():
             by_model[id(backbone)].append(one)

@@ -47,7 +47,8 @@ class NoCache:
     """
 
     def __init__(self, backbone: Ledger, length: int) -> None:
-        self._backbone, self._length = backbone, length
+        self._backbone = backbone
+        self._length = length
         self.readable = range(length)
 
     def begin_block(self, start: int, end: int) -> None:
@@ -81,7 +82,8 @@ class PrefixCache(NoCache):
     reads_ahead = True  # after a block's first step, what stands after the block can be read too
 
     def begin_block(self, start: int, end: int) -> None:
-        self._start, self._end = start, end
+        self._start = start
+        self._end = end
         self._cache: KeyValues | None = None
         self.readable = range(self._length)
 

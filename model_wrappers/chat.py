@@ -10,9 +10,8 @@ from transformers import PreTrainedTokenizerBase
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.options import note
 
-TODAY = date(
-    2024, 7, 26
-)  # for templates that write it; Llama 3's have this one where they know none
+# for templates that write it; Llama 3's have this one where they know none
+TODAY = date(2024, 7, 26)
 ANY = ("chat_template", "continue_final_message")  # what any template may be rendered with
 USUAL = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
 NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")

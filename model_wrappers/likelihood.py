@@ -51,7 +51,8 @@ def log_likelihood(
     fewer than one draw, for more tokens than the model's limit, and for a model that denoises
     random tokens and so has no masks.
     """
-    start, blocks = len(prompt_P), backbone.blocks
+    start = len(prompt_P)
+    blocks = backbone.blocks
     x_1L = torch.cat([prompt_P, answer_A])[None].to(backbone.device)
     causal = blocks is not None and blocks.causal
     wrong = ""
@@ -108,7 +109,8 @@ def _estimate(
     generator: torch.Generator,
 ) -> float:
     """The estimate for the tokens from `begin` on, everything before them clean."""
-    length, total = x_1L.shape[1] - begin, 0.0
+    length = x_1L.shape[1] - begin
+    total = 0.0
     read_A = torch.arange(begin, x_1L.shape[1], device=x_1L.device)
     for _ in range(calls):
         counts_R = masked_counts(length, rows, generator)

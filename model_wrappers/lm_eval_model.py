@@ -32,12 +32,13 @@ from model_wrappers.chat import prompt_tensor, render
 from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
+# one thing in tasks' settings
 LENGTHS = (
     "max_gen_toks",
     "max_new_tokens",
     "max_tokens",
     "max_completion_tokens",
-)  # one thing in tasks' settings
+)
 
 
 @register_model("fef-dllm")
@@ -97,7 +98,8 @@ class FefDllm(TextModel, LM):
     def _texts(self, requests: list[Instance]) -> list[str]:
         """The texts of responses to requests with the same settings, decoded at once; costs are
         noted."""
-        model, prompts = copy(self), []
+        model = copy(self)
+        prompts = []
         with _blamed(requests[0]):
             most, stops, model.temperature = self._settings(requests[0].args[1])
             length, _ = self.lengths(most)
@@ -148,7 +150,8 @@ class FefDllm(TextModel, LM):
         for request in tqdm(requests, desc="fef-dllm", disable=disable_tqdm):
             with _blamed(request):
                 prompt_P, answer_A = self._pair(*request.args)
-                likelihood, greedy = self.likelihood(prompt_P, answer_A), False
+                likelihood = self.likelihood(prompt_P, answer_A)
+                greedy = False
                 costs = vars(likelihood) | {"choice": request.idx}
                 if continuations[request.task_name, request.doc_id] == 1:
                     greedy, extra = self._greedy(prompt_P, answer_A)
@@ -209,7 +212,8 @@ class FefDllm(TextModel, LM):
     def _pair(self, context: str, continuation: str) -> tuple[torch.Tensor, torch.Tensor]:
         """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes
         in are its own."""
-        whole, read = self._ids(context + continuation), self._ids(context)
+        whole = self._ids(context + continuation)
+        read = self._ids(context)
         if whole[: len(read)] != read:
             read = self._ids(context.rstrip())
         if not read:  # an unconditional likelihood is one after BOS, or EOS

@@ -134,7 +134,8 @@ class DiffusionModel(TextModel, BaseModel):
 
         Raises ValueError for a text that does not end with its continuation.
         """
-        pairs, tokenizer = [], self.backbone.text_tokenizer()
+        pairs = []
+        tokenizer = self.backbone.text_tokenizer()
         for text, continuation in zip(map(_flat, inputs), conts, strict=True):
             if not continuation or not text.endswith(continuation):
                 raise ValueError(f"the text does not end with its continuation {continuation!r}")

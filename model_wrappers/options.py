@@ -120,9 +120,8 @@ def path_from(kind: type, value: Any) -> Any:
     """The path of a text, for msgspec. Raises ValueError for what is none."""
     if kind is Path and isinstance(value, str | PurePath):
         return Path(value)
-    raise ValueError(
-        f"a value of type {type(value).__name__}"
-    )  # becomes a ValidationError that names the field
+    # becomes a ValidationError that names the field
+    raise ValueError(f"a value of type {type(value).__name__}")
 
 
 def describe_type(kind: inspect.Type) -> str:

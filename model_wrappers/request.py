@@ -225,7 +225,8 @@ class Request:
 def fill_after_eos(request: Request) -> bool:
     """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was
     so."""
-    response_L, eos_id = request.x_1L[0, request.start :], request.backbone.eos_id
+    response_L = request.x_1L[0, request.start :]
+    eos_id = request.backbone.eos_id
     eos = (response_L == eos_id).nonzero()
     if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):
         return False

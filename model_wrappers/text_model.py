@@ -230,9 +230,8 @@ class TextModel:
         )
         graphs = self.backbone.graphs
         out = once()
-        return (
-            once() if self.backbone.graphs > graphs else out
-        )  # its seconds held a compilation: the same tokens again
+        # its seconds held a compilation: the same tokens again
+        return once() if self.backbone.graphs > graphs else out
 
     def responses(
         self, prompts: Sequence[torch.Tensor], max_out_len: int | None = None

@@ -144,14 +144,14 @@ class EventLog:
     def began(self, forwards: Callable[[], int]) -> None:
         """Forget all that was logged: a response begins."""
         self._forwards = forwards
-        self.kind, self.forward, self.step, self.window = (
-            list[int](),
-            list[int](),
-            list[int](),
-            list[int](),
-        )
-        self.position, self.token = list[int](), list[int]()
-        self.prob, self.target_prob = list[float](), list[float]()
+        self.kind = list[int]()
+        self.forward = list[int]()
+        self.step = list[int]()
+        self.window = list[int]()
+        self.position = list[int]()
+        self.token = list[int]()
+        self.prob = list[float]()
+        self.target_prob = list[float]()
         self._windows = self._commits = self._now = 0
         self._settled_at = -1  # the forward of the last commit without a window
 
@@ -183,7 +183,8 @@ class EventLog:
         new = len(self) - len(self.step)
         self.step += [window.step] * new
         self.window += [self._windows] * new
-        self._now, self._windows = window.step, self._windows + 1
+        self._now = window.step
+        self._windows = self._windows + 1
 
     def columns(self) -> Iterator[tuple[str, list[int] | list[float]]]:
         """The columns by name, all but target_prob of one length."""
@@ -215,6 +216,7 @@ class EventLog:
         new = len(self) - len(self.step)
         if new and not self._windows:
             self._commits += self._settled_at not in (-1, self.forward[-1])
-            self._settled_at, self._now = self.forward[-1], self._commits
+            self._settled_at = self.forward[-1]
+            self._now = self._commits
         self.step += [self._now] * new
         self.window += [NO_WINDOW] * new

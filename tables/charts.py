@@ -137,12 +137,13 @@ def plain_log(axis: Axis, subs: Sequence[int]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+# of expected acceptance under independence, one per method
 EXPECTED_LINES = (
     "--",
     ":",
     "-.",
     (0, (5, 3, 1, 1, 1, 1)),
-)  # of expected acceptance under independence, one per method
+)
 MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
 
@@ -195,11 +196,9 @@ def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> tuple[
     At most four methods are drawn, FeF-DLLM's first; those of an ablation alone only where there
     are no others. Raises Skipped if no method has windows.
     """
-    windows, labels, fef = (
-        fef_windows(run, others=True),
-        method_labels(run),
-        prefix_conditioned(run.config),
-    )
+    windows = fef_windows(run, others=True)
+    labels = method_labels(run)
+    fef = prefix_conditioned(run.config)
     has_windows = set(windows["method"].unique())
     ran = [
         method
@@ -208,10 +207,8 @@ def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> tuple[
     ]
     need(ran, "no method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
-    shown, left_out = (
-        asked[:MOST_CURVES],
-        [f"without {labels[method]}" for method in asked[MOST_CURVES:]],
-    )
+    shown = asked[:MOST_CURVES]
+    left_out = [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
     figure, (above, below) = new_figure(
         3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)]
     )
@@ -313,7 +310,8 @@ def _losses(path: Path) -> pd.Series[float]:
     unlike = f"{path} is no loss.csv of harness.train, with columns step and loss"
     with explained(unlike, OSError, ValueError, KeyError):
         frame = pd.read_csv(path)
-        steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
+        steps = frame["step"].to_numpy(dtype=float)
+        losses = frame["loss"].to_numpy(dtype=float)
         begins = (
             np.diff(frame["stage"].to_numpy(dtype=float))
             if "stage" in frame

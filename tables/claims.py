@@ -54,7 +54,8 @@ def about(sessions: Sequence[Run], claims: Sequence[Claim]) -> list[str]:
 
     sessions: of `measures.seconds.timed_sessions`.
     """
-    run, speeds = sessions[0], any(claim.measure == "speed" for claim in claims)
+    run = sessions[0]
+    speeds = any(claim.measure == "speed" for claim in claims)
     doubts = (
         [*dict.fromkeys(sentence for each in sessions for sentence in timing(each))]
         if speeds
@@ -134,7 +135,8 @@ class ClaimOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line; 1 if a goal is not shown."""
     path = parsed(ClaimOptions, line, __doc__).claims
-    page, sheet = path.with_suffix(".md"), path.with_suffix(".csv")
+    page = path.with_suffix(".md")
+    sheet = path.with_suffix(".csv")
     claims = read_claims(path)
     runs = records_of(claims, path.parent)
     compared = compare(claims, runs)

@@ -101,11 +101,12 @@ def main(line: list[str] | None = None) -> int:
         }
         drawings["curves"] = lambda: charts.draw_curves(curves)
     out = options.out or Path(options.run or "") / "figures"
+    # whatever the machine's matplotlibrc says
     style: Any = {
         **matplotlib.rcParamsDefault,
         "backend": "agg",
         **charts.STYLE,
-    }  # whatever the machine's matplotlibrc says
+    }
     with matplotlib.rc_context(style):
         for name, draw in drawings.items():
             try:

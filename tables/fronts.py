@@ -23,9 +23,15 @@ from harness.methods.presets import TUNED
 from harness.records.store import Run
 from tables.charts import UNTIMED, legend_below, looks_of, need, new_figure, plain_log, whiskers
 
-PLACES = [
-    (side, distance) for distance in (5, 11, 18, 27) for side in range(8)
-]  # around a point; in points
+# around a point; in points
+PLACES = [(side, distance) for distance in (5, 11, 18, 27) for side in range(8)]
+
+
+def _side(offset: float, after: str, before: str) -> str:
+    """How a text is aligned that is this far from its point."""
+    if offset > 0.1:
+        return after
+    return before if offset < -0.1 else "center"
 
 
 def name_points(
@@ -47,14 +53,15 @@ def name_points(
     written: list[Any] = []
     for name, point in points.items():
         for side, distance in PLACES:
-            x, y = math.cos(side * math.pi / 4), math.sin(side * math.pi / 4)
+            x = math.cos(side * math.pi / 4)
+            y = math.sin(side * math.pi / 4)
             text = axes.annotate(
                 name,
                 point,
                 (distance * x, distance * y),
                 textcoords="offset points",
-                ha="left" if x > 0.1 else "right" if x < -0.1 else "center",
-                va="bottom" if y > 0.1 else "top" if y < -0.1 else "center",
+                ha=_side(x, "left", "right"),
+                va=_side(y, "bottom", "top"),
                 fontsize=6,
                 arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.4}
                 if distance > PLACES[0][1]
@@ -172,7 +179,9 @@ def draw_parallelism(
     """
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
     run = run if suite is None else _only(run, suite)
-    found, whole, left_out = curves(run, named), {}, []
+    found = curves(run, named)
+    whole = {}
+    left_out = []
     for title, own in found.groupby("series", sort=False):
         if len(own) == found["suite"].nunique() and own["points"].nunique() == 1:
             whole[title] = own
@@ -197,7 +206,8 @@ def draw_parallelism(
 def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:
     """The methods than which none is both as fast and more accurate, or faster and as accurate,
     fastest first."""
-    best, front = float("-inf"), []
+    best = float("-inf")
+    front = []
     for method in sorted(seconds.index, key=lambda each: (seconds[each], -accuracy[each])):
         if accuracy[method] > best:
             best = accuracy[method]

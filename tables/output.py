@@ -46,7 +46,8 @@ def latex(table: Table) -> str:
         for group, same in groupby(table.cells.columns.get_level_values(0))
     ]
     first = [r"\multirow{2}{*}{Methods}"]
-    rules, column = [], 2
+    rules = []
+    column = 2
     for group, count in groups:
         first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
         if group:
@@ -186,7 +187,8 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
             missing = [package for file, package in PACKAGES.items() if file in complaint]
             advice = f"; apt-get install {missing[0]}" if missing else ""
             raise UserError(f"pdflatex could not compile the tables: {complaint}{advice}")
-        path, part = folder / NAME, folder / f".{NAME}.part"
+        path = folder / NAME
+        part = folder / f".{NAME}.part"
         with explained(f"cannot write {path}", OSError, instead="choose another folder with --out"):
             shutil.copyfile(build / NAME, part)
             part.replace(path)

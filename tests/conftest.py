@@ -33,6 +33,12 @@ settings.load_profile("quick")
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
+@pytest.fixture
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No response is timed again or marked, whatever else runs beside the test."""
+    monkeypatch.setattr("harness.runs.timing.is_disturbed", lambda *_: False)
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Backbone:
     """A tiny random model: vocabulary of 40, at most 64 tokens."""

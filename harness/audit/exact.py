@@ -118,7 +118,8 @@ def measure(
     """The law of run(sampler): exact where the estimated number of branches is within the budget,
     else sampled."""
     law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    forwards, count = 0.0, 0
+    forwards = 0.0
+    count = 0
     exact = oracle.count_branches(run, PROBES, budget.seed, quota) <= budget.branches
     sampler = Sampler(budget.seed)
     sampled = ((run(sampler), 1 / budget.samples) for _ in range(budget.samples))
@@ -145,7 +146,11 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
     ):
         for quota in sorted({1, 2, length}):
             if length % quota == 0:
-                must = "differ" if quota > 1 else "equal" if remasking == "random" else ""
+                must = ""
+                if quota > 1:
+                    must = "differ"
+                elif remasking == "random":
+                    must = "equal"
                 options = {"steps": length // quota, "remasking": remasking}
                 top = quota if remasking == "random" else None
                 listed.append(Case(label, f"{quota} a step", "llada", options, must, quota=top))
@@ -174,7 +179,8 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
     variants += [(f"window {window}", {"window": window}) for window in windows]
     variants.append(("window 2, other draft", {"window": 2, "draft": unlike}))
     for steps in DIFFUSION_STEPS:
-        label, must = f"FeF, {steps} step{'s' * (steps > 1)}", "equal" if steps == 1 else ""
+        label = "FeF, 1 step" if steps == 1 else f"FeF, {steps} steps"
+        must = "equal" if steps == 1 else ""
         listed += [
             Case(label, shown, "fef", {"steps": steps} | more, must, label)
             for shown, more in variants
@@ -205,11 +211,10 @@ def audit_law(
     folder: where DDOSP's schedule is written. progress: wraps the list of cases.
     """
     table = oracle.random_table(tokens, positions, budget.seed)
-    joint, outcomes = oracle.table_law(table), table.numel()
-    backbone, unlike = (
-        TableBackbone(table),
-        TableBackbone(oracle.random_table(tokens, positions, budget.seed + 1)),
-    )
+    joint = oracle.table_law(table)
+    outcomes = table.numel()
+    backbone = TableBackbone(table)
+    unlike = TableBackbone(oracle.random_table(tokens, positions, budget.seed + 1))
     references: dict[str, Measured] = {}
     results = []
     for case in progress(cases(table, unlike, folder / "schedule.json")):
@@ -264,7 +269,8 @@ def law_failures(results: list[Result]) -> list[str]:
     failures = []
     level = LEVEL / len(results)
     for result in results:
-        name, bound = f"{result.case.decoder} ({result.case.shown})", result.measured.bound(level)
+        name = f"{result.case.decoder} ({result.case.shown})"
+        bound = result.measured.bound(level)
         if result.case.must == "equal" and result.distance > EXACT + bound:
             failures.append(
                 f"{name} is not exact: total variation {result.distance:.3g} to the joint"
@@ -279,7 +285,8 @@ def law_failures(results: list[Result]) -> list[str]:
                 f"{name} is not caught: total variation {result.distance:.3g} to the joint{hint}"
             )
         if result.reference is not None and result.to_reference is not None:
-            away, bound = result.to_reference, bound + result.reference.bound(level)
+            away = result.to_reference
+            bound = bound + result.reference.bound(level)
             if away > EXACT + bound:
                 failures.append(
                     f"{name} has another law than without speculation: total variation {away:.3g}"
@@ -295,10 +302,8 @@ def draw_laws(results: list[Result], folder: Path) -> None:
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     for number, decoder in enumerate(dict.fromkeys(result.case.decoder for result in results)):
         shown = [result for result in results if result.case.decoder == decoder]
-        distances, bounds = (
-            [each.distance for each in shown],
-            [each.measured.bound() for each in shown],
-        )
+        distances = [each.distance for each in shown]
+        bounds = [each.measured.bound() for each in shown]
         axes.errorbar(
             [result.measured.forwards for result in shown],
             distances,

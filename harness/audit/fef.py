@@ -63,10 +63,12 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
     First p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}), then the same against the
     normalised p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
     """
-    joint, length = joint_of(table, kernel, t), table.dim()
+    joint = joint_of(table, kernel, t)
+    length = table.dim()
     errors = [0.0, 0.0]
     for i in range(length):
-        before, corrupted = range(i), range(length, 2 * length)
+        before = range(i)
+        corrupted = range(length, 2 * length)
 
         def given(*axes: int, position: int = i) -> torch.Tensor:
             """p(x_0^i | those axes), the others summed out and kept as axes of size 1."""
@@ -94,7 +96,8 @@ def posterior_distance(
     decoder is called on x_t directly, because `decode` takes every token that is not the mask for
     given.
     """
-    kernel, sampler = Uniform(table.shape[0]), Sampler(budget.seed)
+    kernel = Uniform(table.shape[0])
+    sampler = Sampler(budget.seed)
     flat = int(sampler.tokens(table.reshape(1, -1)))
     x_0 = torch.tensor([int(axis) for axis in torch.unravel_index(torch.tensor(flat), table.shape)])
     x_t = sampler.tokens(kernel.cumulative(t)[x_0])
@@ -102,7 +105,8 @@ def posterior_distance(
 
     def run(sampler: Sampler) -> Decoded:
         x_1L = torch.cat([PROMPT, x_t])[None]
-        target, drafts = Ledger(oracle), Ledger(oracle if draft is None else draft)
+        target = Ledger(oracle)
+        drafts = Ledger(oracle if draft is None else draft)
         options = FeFOptions(steps=1, window=window, kernel="uniform")
         decode_fef(Request(target, drafts, x_1L, len(PROMPT), len(x_t), 1.0, sampler), options)
         return Decoded(x_1L[0, len(PROMPT) :], Trace(forwards=target.calls + drafts.calls))
@@ -171,7 +175,8 @@ CHAINS: dict[str, dict[str, Any]] = {
     "in blocks of 3": {"blocks": BLOCKS},
     "in blocks of 3, full verification": {"blocks": BLOCKS, "verify": "full"},
 }
-NO_SPECULATION, SELF_CHECK = "no speculation", "self-check: broken residual, other draft"
+NO_SPECULATION = "no speculation"
+SELF_CHECK = "self-check: broken residual, other draft"
 NOTE = """\
 TV between laws at temperature 1, all branches walked. Every way to decode a chain must have the law of decoding it one
 position at a time; the self-check must not. To full verification it is the distance of the chain, not an error."""
@@ -240,7 +245,8 @@ def audit_chains(
 
             return measure(run, tokens**POSITIONS, Budget(branches=10**6, seed=seed))
 
-        full, reference = law(speculative=False), law(speculative=False, **options)
+        full = law(speculative=False)
+        reference = law(speculative=False, **options)
         for name, variant in variants.items():
             with broken_residual() if name == SELF_CHECK else nullcontext():
                 measured = law(**options, **variant)
@@ -261,7 +267,8 @@ def chains_failures(table: pd.DataFrame) -> list[str]:
     """The failed checks, one line each."""
     failures = []
     for row in table.to_dict("records"):
-        name, apart = f"chain {row['chain']} ({row['decoded with']})", row["TV to no speculation"]
+        name = f"chain {row['chain']} ({row['decoded with']})"
+        apart = row["TV to no speculation"]
         if row["decoded with"] == SELF_CHECK and apart <= SEEN:
             failures.append(f"{name} is not caught: total variation {apart:.3g} to no speculation")
         if row["decoded with"] != SELF_CHECK and apart > EXACT:

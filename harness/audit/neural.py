@@ -102,7 +102,8 @@ def chain_terms(
     Their mean over chains is an unbiased estimate of the total variation. A block model sees what
     its blocks let it.
     """
-    device, start = torch.device(getattr(backbone, "device", "cpu")), len(prompt)
+    device = torch.device(getattr(backbone, "device", "cpu"))
+    start = len(prompt)
     row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
     model, _ = ledgers(backbone, backbone, start, getattr(backbone, "blocks", None))
     positions_W = torch.arange(start, start + span, device=device)
@@ -110,9 +111,8 @@ def chain_terms(
         model.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id
     )
     rows_CL = row_L.repeat(chains, 1)
-    ratio_C = torch.zeros(
-        chains, dtype=torch.float64, device=device
-    )  # log q / p of the tokens so far
+    # log q / p of the tokens so far
+    ratio_C = torch.zeros(chains, dtype=torch.float64, device=device)
     terms = []
     for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
         distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
@@ -132,7 +132,8 @@ def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
     model."""
     limit = getattr(backbone, "max_length", None)
     for group in groups:
-        longest, wrong = max(map(len, group.ids)) + group.gen_length, ""
+        longest = max(map(len, group.ids)) + group.gen_length
+        wrong = ""
         if span > group.gen_length:
             wrong = (
                 f"--span {span} exceeds the response of {group.gen_length} tokens of {group.name}"
@@ -222,14 +223,17 @@ def probs_along(
     contexts: None for the paper's target. Returns the number of context passes, too.
     """
     prompt, response = example
-    ledger, start = Ledger(backbone), len(prompt)
+    ledger = Ledger(backbone)
+    start = len(prompt)
     x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
     request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
     verifier: Verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(
         request, len(response)
     )
     width = (contexts.anchor if contexts is not None else None) or len(response)
-    found, first, passes = list[torch.Tensor](), 0, 0
+    found = list[torch.Tensor]()
+    first = 0
+    passes = 0
     while first < len(response):
         tokens = response[first : first + width]
         segment = list(range(start + first, start + first + len(tokens)))
@@ -243,7 +247,8 @@ def probs_along(
         request.commit(segment[:count], tokens[:count], None, "drawn")
         verifier.advance(len(segment), 0)  # whatever comes next has another context
         found.append(probs_WV)
-        first, passes = first + count, passes + 1
+        first = first + count
+        passes = passes + 1
     return torch.cat(found), passes
 
 

@@ -27,7 +27,9 @@ class RowBackbone(ABC):
     backbone must."""
 
     def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
-        self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
+        self.vocab_size = vocab_size
+        self.mask_id = mask_id
+        self.eos_id = eos_id
         self._known: dict[tuple[tuple[int, ...], bool], torch.Tensor] = {}
 
     @abstractmethod
@@ -68,7 +70,8 @@ class TableBackbone(RowBackbone):
         self._prompt_length = prompt_length
 
     def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        real, length = self.table.shape[0], self.table.dim()
+        real = self.table.shape[0]
+        length = self.table.dim()
         response = row[self._prompt_length :]
         probs_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
         probs_LV[:, :real] = 1 / real
@@ -223,9 +226,8 @@ def kl(law: Law, other: Law) -> float:
     terms = [(probability, other.get(x, 0.0)) for x, probability in law.items() if probability > 0]
     if any(q <= 0 for _, q in terms):
         return math.inf
-    return max(
-        0.0, sum(p * math.log(p / q) for p, q in terms)
-    )  # for equal laws rounding may give less than 0
+    # for equal laws rounding may give less than 0
+    return max(0.0, sum(p * math.log(p / q) for p, q in terms))
 
 
 def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:

@@ -83,7 +83,8 @@ def main(line: list[str] | None = None) -> int:
         for name, table in found.items():
             print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
         print("", *said, sep="\n")
-        tables, notes = tables | found, notes + said
+        tables = tables | found
+        notes = notes + said
         if options.out is not None:
             write_tables(options.out, options, tables, {"notes": notes} if notes else {})
     return 0

@@ -48,15 +48,15 @@ def bench_methods(
         inside[name].append(sum(calls_seconds))
 
     for name, options in options_of(backbone, "bench", presets, {"gen_length": response}).items():
-        options.pop(
-            "baseline", None
-        )  # PC-Sampler's token counts fit one vocabulary, and change no cost
+        # PC-Sampler's token counts fit one vocabulary, and change no cost
+        options.pop("baseline", None)
         runs[name] = partial(decode_all, name, options)
     seconds = interleaved(runs, backbone.device, repeats)
     first = next(iter(presets))
     rows = []
     for name, made in traces.items():
-        decoder, calls = seconds[name], pd.Series(inside[name][-repeats:])
+        decoder = seconds[name]
+        calls = pd.Series(inside[name][-repeats:])
         rows.append(
             {
                 "method": name,
@@ -207,7 +207,8 @@ def _answers(
     def answer(method: str, suite: str, item: int) -> dict[str, object]:
         used = config.methods[method]
         setting = used.suites[suite]
-        backbone, seed = backbones[config.models[used.role][suite]], int(seeds[method, suite, item])
+        backbone = backbones[config.models[used.role][suite]]
+        seed = int(seeds[method, suite, item])
         options = dict(setting.options)
         if used.draft_role is not None:
             options["draft"] = backbones[config.models[used.draft_role][suite]]

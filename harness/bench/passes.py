@@ -60,13 +60,16 @@ class SequencePasses:
                 f" together they must have from {DRAFTS} to {backbone.max_length}, the model's"
                 " limit"
             )
-        self.backbone, self.length, self._response = backbone, length, response
+        self.backbone = backbone
+        self.length = length
+        self._response = response
         self.x_1L = random_ids(backbone.vocab_size, length, backbone.device)
         self.x_1L[0, prompt:] = backbone.mask_id
 
     def forward(self, rows: int = 1, positions: int | None = None) -> None:
         """One forward; logits of the last `positions` of every row are read, None for all."""
-        device, first = self.x_1L.device, self.length - (positions or 0)
+        device = self.x_1L.device
+        first = self.length - (positions or 0)
         read = None if positions is None else torch.arange(first, self.length, device=device)
         self.backbone.logits(self.x_1L.repeat(rows, 1), positions=read)
 
@@ -252,10 +255,8 @@ def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame
         if window <= passes.length:
             calls[f"two-stream verification, window {window}"] = passes.two_stream(window).both
     peaks = pd.Series({name: _peak_bytes(call, backbone.device) for name, call in calls.items()})
-    plain, weights = (
-        peaks["plain forward"],
-        sum(weight.nbytes for weight in backbone.model.parameters()),
-    )
+    plain = peaks["plain forward"]
+    weights = sum(weight.nbytes for weight in backbone.model.parameters())
     relative = {
         "plain forwards": peaks / plain,
         "with weights": (peaks + weights) / (plain + weights),
@@ -295,14 +296,16 @@ def bench_training(
     objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu",
     else a GPU where there is one. Every step has new examples, the same for all.
     """
-    size, steps = batch or PRESETS["nano"].batch, repeats + DISCARDED
+    size = batch or PRESETS["nano"].batch
+    steps = repeats + DISCARDED
     trainer_arguments = {"use_cpu": True} if device == "cpu" else {}
     recipe = structs.replace(
         PRESETS["nano"], init=model, steps=steps, batch=size, trainer=trainer_arguments
     )
     backbone = start(recipe)
     network = backbone.model
-    tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
+    tokenizer = backbone.text_tokenizer()
+    end = backbone.family.end_of_turn
     examples = NanoExamples(tokenizer, size * steps, size, recipe.seed, end=end)
     corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed)
     with tempfile.TemporaryDirectory() as folder:

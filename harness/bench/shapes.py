@@ -87,7 +87,8 @@ def random_backbone(
     with torch.device("meta"):  # shapes alone, to refuse before anything is allocated
         model: Any = LLaDAForMaskedLM(LLaDAConfig(**shape, rope_parameters=ROPE))
     model = model.to(dtype_named(dtype, torch_device))
-    needed, free = sum(weight.nbytes for weight in model.parameters()), free_bytes(torch_device)
+    needed = sum(weight.nbytes for weight in model.parameters())
+    free = free_bytes(torch_device)
     size = (
         f"{arch}, layers: {shape['num_hidden_layers']}, {model.dtype}: the weights need"
         f" {needed / 1e9:.2f} GB"
@@ -133,11 +134,9 @@ class Shape:
     def of(cls, arch: str) -> Shape:
         """Of one of SHAPES."""
         sizes = SHAPES[arch]
-        width, depth, inner = (
-            sizes["hidden_size"],
-            sizes["num_hidden_layers"],
-            sizes["intermediate_size"],
-        )
+        width = sizes["hidden_size"]
+        depth = sizes["num_hidden_layers"]
+        inner = sizes["intermediate_size"]
         kept = width * sizes["num_key_value_heads"] // sizes["num_attention_heads"]
         layer = 2 * width * width + 2 * width * kept + 3 * width * inner
         return cls(depth * layer, width * sizes["vocab_size"], width, 2 * depth * kept, depth)
@@ -191,10 +190,12 @@ def estimate(
     Columns: calls, tokens through the model, GB read, operations, calls that memory bounds (%), ms,
     speed over the first.
     """
-    shape, (reads, operations) = Shape.of(arch), DEVICES[device]
+    shape = Shape.of(arch)
+    (reads, operations) = DEVICES[device]
     rows = []
     for suite in suites:
-        prompts, first = dev_prompts(backbone, suite, limit), list[float]()
+        prompts = dev_prompts(backbone, suite, limit)
+        first = list[float]()
         for name, options in options_of(backbone, suite, presets).items():
             counted = copy(backbone)
             counted._run = recording = _CallCounter(backbone._run)
@@ -203,10 +204,8 @@ def estimate(
             calls = pd.DataFrame(recording.calls)
             calls["read from memory"] = [shape.bytes_of(call) for call in recording.calls]
             calls["operations"] = [shape.operations_of(call) for call in recording.calls]
-            memory, arithmetic = (
-                calls["read from memory"] / reads,
-                calls["operations"] / (EFFICIENCY * operations),
-            )
+            memory = calls["read from memory"] / reads
+            arithmetic = calls["operations"] / (EFFICIENCY * operations)
             seconds = memory.clip(lower=arithmetic).to_list()
             first = first or seconds
             rows.append(

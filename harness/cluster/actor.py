@@ -127,9 +127,8 @@ def pickled(options: RunOptions) -> bytes:
     registered = {name: known for name, known in METHODS.items() if known.source in given}
     for decoder in (*methods, *registered.values()):
         if isinstance(decoder, Decoder):
-            _ = (
-                decoder.options
-            )  # kept by the decoder, for elsewhere its annotation has no module to be read in
+            # kept by the decoder, for elsewhere its annotation has no module to be read in
+            _ = decoder.options
     modules = {
         sys.modules.get(str(getattr(function, "__module__", None))) for function in given
     } - {None}

@@ -112,20 +112,18 @@ def first_line(error: BaseException) -> str:
 
 def check_machine(workers: Workers) -> None:
     """Raise UserError if this machine has too few cores or GPUs."""
-    needs, here = workers.count * workers.threads, len(cores())
-    said, instead = (
-        f"of {_count(workers.threads, 'thread')} need {needs} cores",
-        "fewer --workers or --threads",
-    )
+    needs = workers.count * workers.threads
+    here = len(cores())
+    said = f"of {_count(workers.threads, 'thread')} need {needs} cores"
+    instead = "fewer --workers or --threads"
     has = f"this process may use {here}"
     if needs <= here and workers.gpus:
         import torch
 
-        needs, here = math.ceil(workers.count * workers.gpus), torch.cuda.device_count()
-        said, instead = (
-            f"with --gpus-per-worker {workers.gpus:g} need {_count(needs, 'GPU')}",
-            "fewer --workers",
-        )
+        needs = math.ceil(workers.count * workers.gpus)
+        here = torch.cuda.device_count()
+        said = f"with --gpus-per-worker {workers.gpus:g} need {_count(needs, 'GPU')}"
+        instead = "fewer --workers"
         has = f"torch sees {here} here"
     if needs > here:
         raise UserError(
@@ -159,7 +157,8 @@ def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -
 def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
     """Why the living nodes, as ray.nodes() has them, are too small for the workers; "" if they are
     not."""
-    room, described = 0, []
+    room = 0
+    described = []
     for node in (node for node in nodes if node["Alive"]):
         cpus, gpus = (node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))
         fits = cpus // workers.threads

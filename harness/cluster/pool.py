@@ -57,12 +57,10 @@ class RayPool:
 
     def __init__(self, run: ResolvedRun, scratch: Path, actor: type[Any] = Actor) -> None:
         assert run.workers is not None, "a run without workers has no cluster"
-        self.config, self._settings, self._scratch, self._class = (
-            run.config,
-            run.workers,
-            scratch,
-            actor,
-        )
+        self.config = run.config
+        self._settings = run.workers
+        self._scratch = scratch
+        self._class = actor
         self._workers: list[RemoteWorker] = []
         self._stack = ExitStack()
         self._about: dict[str, dict[str, Any]] = {}
@@ -153,9 +151,8 @@ class RayPool:
                 else ([], [])
             )
             for worker, ref in zip(idle, refs, strict=True):
-                with suppress(
-                    self._ray.exceptions.RayError
-                ):  # of a worker that died while it was idle
+                # of a worker that died while it was idle
+                with suppress(self._ray.exceptions.RayError):
                     self._about[worker.name]["end"] = self._ray.get(ref) if ref in done else None
         self._began = True
         return {"workers": self._about}
@@ -202,10 +199,8 @@ class RayPool:
     def _go_on(self, worker: RemoteWorker, reply: Any) -> None:
         if not worker.name:
             self._place(worker, reply)
-            options, folders = (
-                pickled(self._settings.options),
-                (str(Path.cwd()), str(self._scratch)),
-            )
+            options = pickled(self._settings.options)
+            folders = (str(Path.cwd()), str(self._scratch))
             worker.waits = worker.actor.load.remote(
                 options, self.config, list(worker.cores), *folders
             )
@@ -214,7 +209,8 @@ class RayPool:
         self.description = self.description or description
         check_alike(self.description, description, worker.name, self.config.timed)
         self.items = self.items or items
-        worker.waits, worker.ready = None, True
+        worker.waits = None
+        worker.ready = True
         known = self._about.setdefault(worker.name, {"start": receipt})
         known |= {
             "host": worker.host,
@@ -229,11 +225,9 @@ class RayPool:
     def _place(self, worker: RemoteWorker, reply: dict[str, Any]) -> None:
         """Give a worker its name, and cores that no other one has. Raises UserError if its machine
         has too few."""
-        worker.host, worker.machine, worker.gpus = (
-            reply["host"],
-            reply["machine"],
-            tuple(reply["gpus"]),
-        )
+        worker.host = reply["host"]
+        worker.machine = reply["machine"]
+        worker.gpus = tuple(reply["gpus"])
         others = {
             core for each in self._workers if each.machine == worker.machine for core in each.cores
         }

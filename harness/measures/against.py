@@ -68,7 +68,8 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     NaN where there is nothing to compare. Raises UserError if the run has no such method with
     items, or no other shares any with it.
     """
-    methods, suites = list(method_labels(run)), list(suite_titles(run))
+    methods = list(method_labels(run))
+    suites = list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}
     rows = []
     for method in methods:
@@ -251,11 +252,15 @@ def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
             ["holm_low", "holm_high", "word"]
         ].to_numpy()
     goals = [claim.at_least for claim in claims]
-    frame["goal"] = [
-        "" if goal is None else "holds" if low > goal else NOT_SHOWN
-        for goal, low in zip(goals, frame["low"], strict=True)
-    ]
+    frame["goal"] = [_held(goal, low) for goal, low in zip(goals, frame["low"], strict=True)]
     return frame[CLAIMS]
+
+
+def _held(goal: float | None, low: float) -> str:
+    """Whether a goal is shown by the lower end of an interval; "" without one."""
+    if goal is None:
+        return ""
+    return "holds" if low > goal else NOT_SHOWN
 
 
 def _pairs(claim: Claim, run: Run) -> list[Paired]:
@@ -282,8 +287,11 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
 def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
     """A claim's row, with the counts that `with_words` reads; points have their interval from
     there."""
-    run, speeds = runs[0], pd.DataFrame()
-    labels, titles, methods = method_labels(run), suite_titles(run), run.config.methods
+    run = runs[0]
+    speeds = pd.DataFrame()
+    labels = method_labels(run)
+    titles = suite_titles(run)
+    methods = run.config.methods
     pairs = _pairs(claim, run)
     flips = flips_of(pairs)
     value = 100 * mean_difference(flips) if flips else math.nan

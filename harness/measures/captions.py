@@ -53,9 +53,11 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
     They come from run.json's `weights`, `config` and `environment`; what is missing there is left
     out. doubts: of `timing`, in a table that has seconds or speeds.
     """
-    questions, named = [], []
+    questions = []
+    named = []
     for name, suite in run.config.suites.items():
-        title, own = suite.title or name, suite.questions
+        title = suite.title or name
+        own = suite.questions
         if own is not UNSET:
             judge = (
                 own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
@@ -92,7 +94,8 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
 def _problems(measured: pd.DataFrame, run: Run) -> str:
     """How many problems of which kind, so that those for development and those of a seed never look
     like others."""
-    draws, titles = run.config.draws, suite_titles(run)
+    draws = run.config.draws
+    titles = suite_titles(run)
     counts = measured.groupby("suite")["items"].max()
     if len(draws) > 1:
         counts = checked_items(run).groupby("suite", observed=True)["problem"].nunique()
@@ -143,7 +146,8 @@ def _lengths(run: Run) -> list[str]:
 
 def ends(measured: pd.DataFrame, run: Run) -> list[str]:
     """Whether decoding ends at EOS, and of which methods it does not."""
-    labels, shown = method_labels(run), set(measured["method"])
+    labels = method_labels(run)
+    shown = set(measured["method"])
     ending = {
         name: all(stops(method, own) for own in method.suites.values())
         for name, method in run.config.methods.items()
@@ -198,11 +202,9 @@ def empty(run: Run) -> list[str]:
         .groupby(["suite", "method"])
         .max()
     )
-    titles, labels, silent = (
-        suite_titles(run),
-        method_labels(run),
-        longest.index[longest["content_tokens"] == 0],
-    )
+    titles = suite_titles(run)
+    labels = method_labels(run)
+    silent = longest.index[longest["content_tokens"] == 0]
     suites = {
         str(suite): [labels[name] for each, name in silent if each == suite] for suite, _ in silent
     }
@@ -258,7 +260,8 @@ def _models(meta: RunRecord) -> str:
 def machine(run: Run) -> str:
     """Device, threads and dtype of a run, how its models ran where that is not as usual, and its
     workers."""
-    environment, config = run.meta.environment, run.config
+    environment = run.meta.environment
+    config = run.config
     device = str(environment.get("device") or "")
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
     threads = environment.get("threads")

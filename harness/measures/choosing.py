@@ -74,14 +74,13 @@ def finalists(dev: pd.DataFrame) -> pd.DataFrame:
     """
     kept = []
     for _, group in _rated(dev).groupby("decoder", sort=False):
-        left, room = (
-            group.sort_values(["speed", "accuracy"], ascending=False, kind="stable"),
-            FINALISTS,
-        )
+        left = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
+        room = FINALISTS
         while room and len(left):
             front = left[left["accuracy"] > left["accuracy"].cummax().shift(fill_value=-1.0)]
             kept.append(front.tail(room))  # towards its end it is slower and more accurate
-            room, left = room - len(kept[-1]), left.drop(front.index)
+            room = room - len(kept[-1])
+            left = left.drop(front.index)
     return pd.concat(kept).sort_index()
 
 

@@ -70,13 +70,16 @@ Pairs = Mapping[tuple[str, str], Paired]
 def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
     """Every method beside the reference, by (method, suite), where they share items. Raises as
     `measure` does."""
-    found, compared = {}, 1.0 if timed(run) else math.nan
+    found = {}
+    compared = 1.0 if timed(run) else math.nan
     for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(
         PAIR, observed=True
     ):
-        right, verdict = own["verdict_reference"], own["verdict"]
+        right = own["verdict_reference"]
+        verdict = own["verdict"]
         seconds = own[BOTH_SECONDS] if run.speed is None else own[BOTH_SECONDS].dropna()
-        worth, difference = 1.0, (verdict - right).dropna()
+        worth = 1.0
+        difference = (verdict - right).dropna()
         if len(run.config.draws) > 1:
             seconds = seconds.groupby(own["problem"]).sum()
             if len(difference):
@@ -106,7 +109,9 @@ def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
     rows = []
     for row in measured.to_dict("records"):
         pair = None if row["method"] == REFERENCE else pairs.get((row["method"], row["suite"]))
-        accuracy, speeds, p_value = (math.nan, math.nan), (math.nan, math.nan), math.nan
+        accuracy = (math.nan, math.nan)
+        speeds = (math.nan, math.nan)
+        p_value = math.nan
         if row["scored"] > 0:
             accuracy = wilson(row["accuracy"] / 100, row["trials"])
         if pair is not None and pd.notna(row["speedup"]):
@@ -131,7 +136,8 @@ def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.Dat
     for method, own in measured.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
         accuracy, *speeds = (own.loc[over[name], name].mean(skipna=False) for name in MEANS)
-        accuracies, intervals = (math.nan, math.nan), (math.nan, math.nan)
+        accuracies = (math.nan, math.nan)
+        intervals = (math.nan, math.nan)
         if pd.notna(accuracy):
             scored = own.loc[over["accuracy"], "trials"]
             accuracies = wilson(accuracy / 100, len(scored) ** 2 / (1 / scored).sum())
@@ -161,7 +167,9 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
         return pd.DataFrame(columns=TRADEOFF), [
             "the run has no scored items of LLaDA to compare with"
         ]
-    titles, labels, pairs = suite_titles(run), method_labels(run), paired(run)
+    titles = suite_titles(run)
+    labels = method_labels(run)
+    pairs = paired(run)
     unscored = [titles[suite] for suite in titles if suite not in suites]
     left_out = [f"without {', '.join(unscored)}: LLaDA is not scored there"] if unscored else []
     found = means(measured, suites, pairs)[TRADEOFF]

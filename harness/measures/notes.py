@@ -24,10 +24,11 @@ from harness.suites.registry import FOREIGN, SUITES, split_named, suite_named
 
 OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
 SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
+# of all methods alike, where they have them
 END_OPTIONS = (
     "logits_eos_inf",
     "confidence_eos_eot_inf",
-)  # of all methods alike, where they have them
+)
 COMMIT = 7  # digits of a commit in a note
 
 
@@ -199,7 +200,9 @@ def notes_of(
     and suites, what."""
     settings = against_reference(run, reference)
     texts = with_notes(measure(run), run, settings).set_index(["method", "suite"]).to_dict("index")
-    labels, titles, found = method_labels(run), suite_titles(run), dict[str, dict[str, None]]()
+    labels = method_labels(run)
+    titles = suite_titles(run)
+    found = dict[str, dict[str, None]]()
     for method, suite, name in numbers:
         if text := texts.get((method, suite), {}).get(name):
             found.setdefault(text, {})[f"{labels[method]} on {titles[suite]}"] = None

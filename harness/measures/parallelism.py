@@ -149,11 +149,13 @@ def aup(tpf: Values, accuracy: Values, best: float) -> float:
     last one, for which the published code stops, and where all is wrong.
     """
     order = np.argsort(tpf, kind="stable")
-    tpf, accuracy = tpf[order], accuracy[order]
+    tpf = tpf[order]
+    accuracy = accuracy[order]
     kept = accuracy >= accuracy[0] - LOSS
     if not kept[-1] or best == 0:
         return math.nan
-    tpf, accuracy = tpf[kept], accuracy[kept]
+    tpf = tpf[kept]
+    accuracy = accuracy[kept]
     weighed = accuracy * np.minimum(np.exp(-PENALTY * (1 - accuracy / best)), 1.0)
     return float(tpf[0] * accuracy[0] + trapezoid(weighed, tpf))
 
@@ -165,7 +167,8 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
     between; so nothing is cut, and a setting that gets slightly worse changes it slightly.
     """
     order = np.argsort(tpf, axis=-1, kind="stable")
-    tpf, accuracy = np.take_along_axis(tpf, order, -1), np.take_along_axis(accuracy, order, -1)
+    tpf = np.take_along_axis(tpf, order, -1)
+    accuracy = np.take_along_axis(accuracy, order, -1)
     weighed = accuracy * np.clip(1 - (reference[..., None] - accuracy) / LOSS, 0, 1)
     return tpf[..., 0] * weighed[..., 0] + trapezoid(weighed, tpf, axis=-1)
 
@@ -223,9 +226,8 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     points = (len(scored), tpf[0].tolist(), accuracy[0].tolist())
     found = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
-    return [
-        [title, suite, *points, *(round(float(each), 6) for each in found)]
-    ]  # exp differs between processors
+    # exp differs between processors
+    return [[title, suite, *points, *(round(float(each), 6) for each in found)]]
 
 
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
@@ -237,7 +239,8 @@ def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
     fits a pattern.
     """
     methods = run.config.methods
-    rest, found = list(methods), {}
+    rest = list(methods)
+    found = {}
     for title, pattern in named.items():
         found[title] = [name for name in fnmatch.filter(rest, pattern) if TUNED not in name]
         if not found[title]:

@@ -26,7 +26,8 @@ SPENT = ("seconds", "first_block_seconds", "content_seconds", "disturbed")
 def read_measured(folder: Path) -> Run:
     """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as
     `with_speed` does."""
-    run, speed = read_run(folder), folder / FOLDER
+    run = read_run(folder)
+    speed = folder / FOLDER
     return with_speed(run, read_run(speed)) if (speed / "run.json").exists() else run
 
 
@@ -67,11 +68,12 @@ def with_speed(run: Run, speed: Run) -> Run:
         for name in ("temperature", "dtype")
         if getattr(run.config, name) != getattr(speed.config, name)
     ]
-    other += ["the seeds"] * (
-        bool(run.config.temperature) and run.config.draws != speed.config.draws
-    )
-    other += ["the list of suites"] * (list(speed.config.suites) != list(run.config.suites))
-    here, there = weights_of(run), weights_of(speed)
+    if run.config.temperature and run.config.draws != speed.config.draws:
+        other.append("the seeds")
+    if list(speed.config.suites) != list(run.config.suites):
+        other.append("the list of suites")
+    here = weights_of(run)
+    there = weights_of(speed)
     other += [
         f"the weights of role {role} on {suite}"
         for role, suite in here
@@ -199,7 +201,8 @@ def _marked(run: Run) -> int:
 def timing_sentences(run: Run) -> list[str]:
     """Sentences on one run's seconds: drift of more than DRIFT, and what the receipts of its
     sessions show."""
-    moved, sessions = drift(run), run.meta.sessions
+    moved = drift(run)
+    sessions = run.meta.sessions
     sentences = []
     if moved and abs(moved[0]) > DRIFT:
         title = suite_titles(run)[moved[1]]

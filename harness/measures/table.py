@@ -126,9 +126,8 @@ def measure(run: Run) -> pd.DataFrame:
                 own["verdict"].to_numpy(), own["problem"].to_numpy()
             )
             of_seed = own.groupby("draw")["verdict"]
-            if of_seed.size().nunique() == 1 and len(of_seed) == len(
-                run.config.draws
-            ):  # else no seed is done, or some
+            # else no seed is done, or some
+            if of_seed.size().nunique() == 1 and len(of_seed) == len(run.config.draws):
                 by_seed[pair] = tuple(100 * of_seed.mean())
     totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
     if not timed(run):

@@ -32,11 +32,12 @@ WINDOW = 16  # the decoder's default, where a run's configuration names none
 SEQUENTIAL = "-nosd"  # suffix of the preset without speculation
 COUNTS = ["proposed", "accepted", "committed"]
 SPENT = ["seconds", "forwards"]
+# column of the frame -> of passes.jsonl
 COSTS = {
     "c": "plain",
     "c_rho": "draft",
     "c_pi": "verification",
-}  # column of the frame -> of passes.jsonl
+}
 PREDICTED = {  # what is predicted -> how it is measured
     "predicted_over_sequential": "over_sequential",
     "predicted_forward_speedup": "forward_speedup",
@@ -134,10 +135,8 @@ def theory(run: Run) -> pd.DataFrame:
     predicted. NaN for what was not measured, OF_SECONDS where the run was not timed. Raises
     UserError if the records are damaged.
     """
-    rates, speeds = (
-        _by_pair(measure_windows(run)),
-        _by_pair(measure(run)[[*PAIR, "forward_speedup", "speedup"]]),
-    )
+    rates = _by_pair(measure_windows(run))
+    speeds = _by_pair(measure(run)[[*PAIR, "forward_speedup", "speedup"]])
     costs = {}
     if not run.passes.empty:
         medians = (
@@ -177,7 +176,9 @@ def _predictions(
 ) -> dict[str, float]:
     """The predictions of the theorem and the corollary for one method and suite, and their
     inputs."""
-    method, suite, alpha = row["method"], row["suite"], float(row["alpha"])
+    method = row["method"]
+    suite = row["suite"]
+    alpha = float(row["alpha"])
     setting = run.config.methods[method].suites.get(suite, Setting())
     k = int(setting.options.get("window", WINDOW))
     expected = expected_committed(alpha, k)

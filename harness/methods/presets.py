@@ -87,7 +87,8 @@ class Preset:
             for suite in each.suites
         }
         differ = len({*roles.values()}) > 1
-        suites, tuned_on = {**self.suites, **other.suites}, {**self.tuned_on, **other.tuned_on}
+        suites = {**self.suites, **other.suites}
+        tuned_on = {**self.tuned_on, **other.tuned_on}
         return replace(self, suites=suites, tuned_on=tuned_on, roles=roles if differ else {})
 
     def for_suite(
@@ -106,11 +107,12 @@ class Preset:
         for all methods, those given for this one. attends: a block model's blocks, which replace
         those of suites and published settings.
         """
+        # torch: not for --list
         from model_wrappers.api import (
             check_blocks,
             check_lengths,
             check_options,
-        )  # torch: not for --list
+        )
 
         tuned = not self.tuned_on or suite in self.tuned_on
         wrong = "" if tuned else f"not tuned for {suite}, but for {', '.join(self.suites)}"
@@ -148,9 +150,8 @@ class Preset:
                 wrong = f"{self.tokens_per_step} tokens a step do not divide blocks of {block}"
             options["steps"] = gen_length // self.tokens_per_step
         if decoder.takes("stop_at_eos") and decoder.options().stop_at_eos:  # type: ignore[attr-defined]
-            options.setdefault(
-                "stop_at_eos", True
-            )  # what only some rows do by default, their notes must show
+            # what only some rows do by default, their notes must show
+            options.setdefault("stop_at_eos", True)
         if wrong:
             raise UserError(f"{self.label} on {suite}: {wrong}")
         check_options(decoder, options)

@@ -28,10 +28,11 @@ from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 from model_wrappers.sampling import quotas
 
 Roles = dict[str, dict[str, str]]  # role -> suite -> name of a model
+# the decoding options that a schedule is made under
 END_OPTIONS = (
     "logits_eos_inf",
     "confidence_eos_eot_inf",
-)  # the decoding options that a schedule is made under
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
     )
     content: dict[str, Any] = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
     made = {name: content.get(name, False) for name in asdict(wanted)}
-    weights, made_weights = model_hashes(model_folder(wanted.model)), content.get("weights")
+    weights = model_hashes(model_folder(wanted.model))
+    made_weights = content.get("weights")
     if weights and made_weights:
         made["model"] = (
             wanted.model if weights == made_weights else f"{made['model']} with other weights"
@@ -207,12 +209,12 @@ def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
     best = np.full(length + 1, np.inf)
     best[0] = 0.0
     came_from = np.zeros((steps, length + 1), dtype=int)
-    later = np.triu(
-        np.ones((length + 1, length + 1), dtype=bool), 1
-    )  # a step commits at least one position
+    # a step commits at least one position
+    later = np.triu(np.ones((length + 1, length + 1), dtype=bool), 1)
     for step in range(steps):
         total = np.where(later, best[:, None] + error, np.inf)
-        came_from[step], best = total.argmin(0), total.min(0)
+        came_from[step] = total.argmin(0)
+        best = total.min(0)
     ends = [length]
     for step in reversed(range(steps)):
         ends.append(int(came_from[step, ends[-1]]))

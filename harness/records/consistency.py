@@ -79,7 +79,8 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
 def counts_of(meta: RunRecord) -> dict[str, int]:
     """How many items a run has of each suite, as far as it says: the number of problems, or else
     the limit."""
-    files, limit = meta.data.get("files") or {}, meta.config.limit
+    files = meta.data.get("files") or {}
+    limit = meta.config.limit
     # Of a configuration by name the limit is that of each of its datasets.
     draws = len(meta.config.draws)
     counts = {

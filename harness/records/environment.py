@@ -25,12 +25,13 @@ import torch
 from harness.records.store import write_atomically
 
 TOP = Path(__file__).resolve().parents[2]  # of the repository, unless the package was installed
+# what else lies in the repository decodes nothing
 CODE = (
     "harness",
     "model_wrappers",
     "tables",
     "pyproject.toml",
-)  # what else lies in the repository decodes nothing
+)
 PACKAGES = (
     "torch",
     "transformers",
@@ -224,9 +225,8 @@ def _gpu(device: str) -> dict[str, Any]:
         return {"unknown": f"NVML: {error}"}
 
 
-SLOWED = (
-    0x8 | 0x40 | 0x80
-)  # NVML's bits for clocks that the hardware lowered: heat, power, a power brake
+# NVML's bits for clocks that the hardware lowered: heat, power, a power brake
+SLOWED = 0x8 | 0x40 | 0x80
 
 
 def throttled(device: str) -> bool:

@@ -95,13 +95,14 @@ def as_lines(rows: list[dict[str, Any]]) -> str:
 
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
+# and of those that say how to read and prompt a model
 BESIDE = (
     ".json",
     ".jinja",
     ".txt",
     ".model",
     ".py",
-)  # and of those that say how to read and prompt a model
+)
 
 
 def file_hash(path: Path) -> str:
@@ -300,9 +301,8 @@ def with_helpers(path: Path) -> list[Path]:
         ]
         for name in sorted({name.partition(".")[0] for name in whole}):
             loaded = getattr(sys.modules.get(name), "__file__", None)
-            if (
-                loaded is not None and path.parent not in Path(loaded).parents
-            ):  # that is what the name stands for
+            # that is what the name stands for
+            if loaded is not None and path.parent not in Path(loaded).parents:
                 continue
             package = path.parent / name
             files = [path.parent / f"{name}.py"]

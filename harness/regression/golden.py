@@ -83,7 +83,8 @@ def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
     add("item is there", alone.assign(here=~alone["there"]), "there", "here")
     shared = both[both["side"] == "both"]
     for measure in measures:
-        before, after = shared[f"{measure}_golden"], shared[f"{measure}_run"]
+        before = shared[f"{measure}_golden"]
+        after = shared[f"{measure}_run"]
         known = before.notna() | after.notna()
         add(measure, shared[before.ne(after) & known], f"{measure}_golden", f"{measure}_run")
     return pd.DataFrame(rows)

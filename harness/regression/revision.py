@@ -43,7 +43,8 @@ def checkout(rev: str) -> Iterator[Path]:
     """
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
-        tree, index = Path(scratch) / "tree", {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        tree = Path(scratch) / "tree"
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         try:
             commit = _git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")
             _git("read-tree", commit, **index)
@@ -136,16 +137,16 @@ def request_of(
 @lru_cache
 def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
     """A backbone, loaded once."""
-    options: dict[str, Any] = (
-        {"cuda_graphs": True} if graphs else {}
-    )  # older revisions know no such option
+    # older revisions know no such option
+    options: dict[str, Any] = {"cuda_graphs": True} if graphs else {}
     return load_backbone(name, device=device, dtype=dtype, **options)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Decode one response: {seconds, forwards, tokens}."""
     where = (request["device"], request["dtype"], request["graphs"])
-    backbone, options = backbone_of(request["model"], *where), dict(request["options"])
+    backbone = backbone_of(request["model"], *where)
+    options = dict(request["options"])
     if request["draft"] is not None:
         options["draft"] = backbone_of(request["draft"], *where)
     out = decode(

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 # them other noise; it
 # has more items, so that it does not miss what the first one saw.
 ROUNDS = 2
-Measure = Callable[
-    [Collection[str], int], pd.DataFrame
-]  # rows of `measure_both` for these methods, in this round
+# rows of `measure_both` for these methods, in this round
+Measure = Callable[[Collection[str], int], pd.DataFrame]
 
 
 def judge_speed(
@@ -92,9 +91,8 @@ def slower_methods(measure: Measure, methods: Collection[str], tolerance: float)
     measured again."""
     suspects = list(methods)
     for number in range(1, ROUNDS + 1):
-        found = compare_seconds(
-            measure({*suspects, REFERENCE}, number), tolerance
-        )  # speedups are over LLaDA
+        # speedups are over LLaDA
+        found = compare_seconds(measure({*suspects, REFERENCE}, number), tolerance)
         print(f"round {number}\n{found.to_string(index=False, float_format='%.3f')}")
         slow = set(found.loc[found["verdict"] == "regressed", "method"])
         suspects = [name for name in suspects if name in slow]
@@ -165,9 +163,8 @@ def measure_both(
                     request = request_of(
                         config, model, job.prompt(method, item).tolist(), config.seed or 0
                     )
-                    old, new = (
-                        side.decode(request).get("error") for side in sides
-                    )  # warms both up, too
+                    # warms both up, too
+                    old, new = (side.decode(request).get("error") for side in sides)
                     if old is not None:
                         notes.append(f"{method} on {job.suite} is left out: {old}")
                         continue

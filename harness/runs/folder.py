@@ -36,11 +36,12 @@ LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system
 NAMED = 6  # differences of configurations in a message
+# whose versions sessions of a run have in common
 TOKEN_PACKAGES = (
     "torch",
     "transformers",
     "tokenizers",
-)  # whose versions sessions of a run have in common
+)
 SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
 BOTH = " and "  # between the names of unlike devices
 
@@ -407,7 +408,8 @@ def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, timed
         raise UserError(
             f"worker {worker} has something else than the first one: {'; '.join(changed)}"
         )
-    ours, theirs = first["environment"], other["environment"]
+    ours = first["environment"]
+    theirs = other["environment"]
     parts = [part for part in SAME_MACHINE if ours.get(part) != theirs.get(part)]
     if not parts or all(str(theirs.get(part)) in str(ours.get(part)).split(BOTH) for part in parts):
         return
@@ -474,10 +476,8 @@ def session(
 
 
 def _weights(backbone: Backbone) -> dict[str, Any]:
-    name, commit = (
-        backbone.model.config.name_or_path,
-        getattr(backbone.model.config, "_commit_hash", None),
-    )
+    name = backbone.model.config.name_or_path
+    commit = getattr(backbone.model.config, "_commit_hash", None)
     folder = Path(name)  # or a hub id, whose snapshot lies in the cache
     if commit is not None and not folder.exists():
         config = try_to_load_from_cache(name, "config.json", revision=commit)

@@ -56,7 +56,8 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
         for name in sorted(names)
     }
 
-    data, jobs = run.data or scratch, []
+    data = run.data or scratch
+    jobs = []
     if isinstance(config.data, str):
         write_generated(data, config.data, config.limit, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.

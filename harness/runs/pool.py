@@ -21,9 +21,10 @@ from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.options import RunOptions
 
 if TYPE_CHECKING:
+    # torch: not before a worker of a cluster has answered
     from harness.runs.responses import (
         Result,
-    )  # torch: not before a worker of a cluster has answered
+    )
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ def workers_of(options: RunOptions) -> Workers | None:
     named = ("ray_address", "gpus_per_worker")
     alone = [name.replace("_", "-") for name in named if getattr(options, name) is not None]
     given = options.gpus_per_worker
-    gpus = (1.0 if given is None else given) if options.device == "cuda" else 0.0
+    gpus = 0.0
+    if options.device == "cuda":
+        gpus = 1.0 if given is None else given
     wrong = None
     if options.workers is None:
         if not alone:
@@ -166,7 +169,10 @@ class Queue:
         workers: int = 1,
         at_once: int = 1,
     ) -> None:
-        self._methods, self._done, self._size, self._workers = methods, done, size, workers
+        self._methods = methods
+        self._done = done
+        self._size = size
+        self._workers = workers
         self._at_once = at_once
         self._fresh = deque(
             (suite, item)
@@ -222,7 +228,8 @@ class Queue:
             for method, item in chunk.responses
             if not self._done(method, chunk.suite, item)
         ]
-        in_flight, others = rest[: self._at_once], rest[self._at_once :]
+        in_flight = rest[: self._at_once]
+        others = rest[self._at_once :]
         self._deaths.update({(chunk.suite, item) for _, item in in_flight})
         for method, item in in_flight:
             if self._deaths[chunk.suite, item] >= DEATHS:

@@ -112,11 +112,12 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
 def _json_fault(config: dict[str, Any]) -> str:
     """Where a dataset's file is no JSON; "" if all is well."""
     path = Path(config["path"])
+    # the default of MATH's loader
     files = [
         path,
         *path.glob("*.jsonl"),
         path / config.get("file_name", "math.json"),
-    ]  # the default of MATH's loader
+    ]
     for file in (each for each in files if each.is_file() and each.suffix in (".json", ".jsonl")):
         text = file.read_text("utf-8", errors="replace")
         parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
@@ -134,7 +135,8 @@ def _fault(problems: Problems, foreign: bool) -> str:
     OpenCompass would leave a placeholder in the prompt for a column that is not there, and write
     None for a null. foreign: columns may hold anything, but not nothing.
     """
-    reader, there = problems.config["reader_cfg"], problems.rows.column_names
+    reader = problems.config["reader_cfg"]
+    there = problems.rows.column_names
     columns = [
         name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None
     ]
@@ -172,9 +174,8 @@ def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
         if inference.get(name) is not None
     }
     retriever = ICL_RETRIEVERS.build({**inference["retriever"], "dataset": problems.dataset})
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # the inferencer makes its output folder on the spot, used or not
+    # the inferencer makes its output folder on the spot, used or not
+    with tempfile.TemporaryDirectory() as folder:
         inferencer = GenInferencer(model, max_out_len=model.gen_length, output_json_filepath=folder)
     entries = inferencer.get_generation_prompt_list_from_retriever_indices(
         retriever.retrieve(),
@@ -227,9 +228,11 @@ def models_for(
     run: ResolvedRun, suite: str, backbones: dict[str, Backbone]
 ) -> dict[str, DiffusionModel]:
     """One OpenCompass model per method of a run, for one suite."""
-    config, models = run.config, {}
+    config = run.config
+    models = {}
     for name, method in config.methods.items():
-        setting, draft_role = method.suites[suite], method.draft_role
+        setting = method.suites[suite]
+        draft_role = method.draft_role
         models[name] = DiffusionModel(
             backbones[config.models[method.role][suite]],
             run.decoders[name],

@@ -87,9 +87,11 @@ def _decode(
 ) -> Missing:
     """Record each result as it comes, as one session of run.json, with one bar that names the suite
     at work."""
-    at_once = (
-        config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
-    )
+    at_once = MOST
+    if config.batch is UNSET:
+        at_once = 1
+    elif isinstance(config.batch, int):
+        at_once = config.batch
     queue = Queue(
         pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once
     )
@@ -111,9 +113,8 @@ def _decode(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    bar = Progress(
-        *columns, auto_refresh=False
-    )  # a thread that draws would take time from what is timed
+    # a thread that draws would take time from what is timed
+    bar = Progress(*columns, auto_refresh=False)
     total = sum(pool.items.values()) * len(config.methods)
     completed = sum(recorder.done(*key) for key in recorder.items)
     task = bar.add_task("responses", total=total, completed=completed)
@@ -193,7 +194,8 @@ def describe_status(folder: Path) -> str:
     """Responses recorded and scored by suite, and whether a process works on the run. Raises
     UserError for no run."""
     meta = read_meta(folder)
-    config, counts = meta.config, counts_of(meta)
+    config = meta.config
+    counts = counts_of(meta)
     is_scored: dict[tuple[Any, ...], bool] = {}
     for _, row in each_line(folder / "items.jsonl", ItemRecord):
         if row["method"] in config.methods and row["item"] < counts.get(row["suite"], math.inf):

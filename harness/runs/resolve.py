@@ -35,13 +35,13 @@ from model_wrappers.options import meant
 
 WHOLE = re.compile(r"\s*-?[0-9]+\s*")
 MOST_AT_ONCE = 1024  # responses of a batch
-UNTIMED_BATCH, MANY = (
-    16,
-    100,
-)  # how many are decoded at once where seconds do not count, of more items than that
+# Where seconds do not count, so many are decoded at once, of more items than that.
+UNTIMED_BATCH = 16
+MANY = 100
 # Items of a chunk where seconds do not count. In batches there are more, for at its end fewer and
 # fewer are under way.
-CHUNK, BATCHED_CHUNK = 5, 32
+CHUNK = 5
+BATCHED_CHUNK = 32
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
     data = _data(options.data, suites, foreign)
     generated = (drawn := split_named(data)) is not None
     if drawn:  # in one spelling, for problems are compared by it
-        data = f"generated{'-dev' * (drawn[0] == 'dev')}{f':{drawn[1]}' * (drawn[1] > 0)}"
+        split, seed = drawn
+        data = "generated-dev" if split == "dev" else "generated"
+        data += f":{seed}" if seed > 0 else ""
     small = [
         name
         for name, suite in suites.items()

@@ -74,7 +74,8 @@ def _respond(
     observer: Observer | None = None,
     among: bool = False,
 ) -> Decoded:
-    model, who = job.models[method], f"{method} on {job.suite}, item {item}"
+    model = job.models[method]
+    who = f"{method} on {job.suite}, item {item}"
     outside = not isinstance(model.decoder.source, str)
     if among:
         model = model.batched()

@@ -77,7 +77,8 @@ def trace_of(
     before; new ones are added.
     """
     method, suite, item = key
-    tokenizer, tokens = backbone.text_tokenizer(), sorted({*log.token, backbone.mask_id})
+    tokenizer = backbone.text_tokenizer()
+    tokens = sorted({*log.token, backbone.mask_id})
     for token in tokens:
         if token not in texts:
             texts[token] = piece_of(tokenizer, token)

@@ -89,7 +89,8 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             head, arguments = parse_call(text)
             plugin, _, rest = head.rpartition(":")
             if rest.endswith(CHOICE):
-                plugin, rest = head, ""
+                plugin = head
+                rest = ""
             name, _, cache = rest.partition("+")
             yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
 
@@ -108,14 +109,14 @@ def _numbered(decoder: Decoder, numbered: dict[str, Any]) -> Decoder:
     if function is not decoder.source:
         first = str(getattr(function, "__name__", type(function).__name__))
     first = first.strip("<>")
-    name, number = first, 1
+    name = first
+    number = 1
     while numbered.setdefault(name, decoder.source) != decoder.source:
         number += 1
         name = f"{first}-{number}"
     named = replace(decoder, name=name)
-    vars(named)["options"] = (
-        decoder.options
-    )  # read here, for in a worker its annotation has no module
+    # read here, for in a worker its annotation has no module
+    vars(named)["options"] = decoder.options
     return named
 
 
@@ -135,9 +136,8 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         twice += [key] if key in seen else []
         seen.add(key)
         for name, preset in presets.items():
-            known = chosen.get(
-                name, preset
-            )  # groups share rows; files of tuned methods are for suites of their own
+            # groups share rows; files of tuned methods are for suites of their own
+            known = chosen.get(name, preset)
             chosen[name] = known.joined(preset) if known is not preset and known.tuned_on else known
     if twice or not chosen:
         again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
@@ -156,7 +156,8 @@ def _as_fast(name: str, preset: Preset, chosen: Mapping[str, Preset]) -> bool:
 
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
-    name, plain = element.name, not element.cache and not element.arguments
+    name = element.name
+    plain = not element.cache and not element.arguments
     if element.plugin.endswith(CHOICE):
         presets = read_choice(element.plugin)
         if plain and (not name or name in presets):
@@ -194,7 +195,8 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     """The key of a method with its arguments, and the preset with them, its label saying what they
     set."""
-    arguments, decoder = dict(element.arguments), preset.decoder
+    arguments = dict(element.arguments)
+    decoder = preset.decoder
     wrong = ""
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
         wrong = "the cache is there twice"

@@ -27,9 +27,8 @@ class Timing:
     else."""
 
     def __init__(self) -> None:
-        self._shares: defaultdict[tuple[str, str], list[float]] = defaultdict(
-            list
-        )  # of cores, by method and suite
+        # of cores, by method and suite
+        self._shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._seconds = 0.0  # of responses, each once
         self._seconds_again = 0.0
 

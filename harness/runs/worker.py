@@ -59,7 +59,8 @@ class Worker:
         self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]
     ) -> None:
         self.config = run.config
-        self._decoders, self._jobs = run.decoders, {job.suite: job for job in jobs}
+        self._decoders = run.decoders
+        self._jobs = {job.suite: job for job in jobs}
         self._timing = Timing()
         if self.config.threads is None:
             threads = _threads(jobs[0])
@@ -181,7 +182,8 @@ class Worker:
         """The response of a method to an item. among: others, as `decode_item` says."""
         log = EventLog() if self.config.traced else None
         _, seed = job.draw(item)
-        key, model = (method, job.suite, item), job.models[method]
+        key = (method, job.suite, item)
+        model = job.models[method]
         record, windows = decode_item(job, method, item, seed, log, among)
         if self.config.timed and throttled(self.config.device or "cpu"):
             record["throttled"] = True
@@ -220,7 +222,8 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     a block model its first block. Each pass runs once before it is timed.
     """
     options: Any = check_options(model.decoder, model.options)
-    backbone, start = model.backbone, len(prompt_P)
+    backbone = model.backbone
+    start = len(prompt_P)
     blocks = (
         None if backbone.blocks is None else replace(backbone.blocks, length=model.block_length)
     )

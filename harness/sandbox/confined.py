@@ -28,24 +28,36 @@ SCRATCH_BYTES = 2**28
 LONGEST_MESSAGE = 500  # characters of an exception
 
 # prctl(2)
-SET_PDEATHSIG, SET_KEEPCAPS, SET_SECCOMP, SET_NO_NEW_PRIVS = 1, 8, 22, 38
+SET_PDEATHSIG = 1
+SET_KEEPCAPS = 8
+SET_SECCOMP = 22
+SET_NO_NEW_PRIVS = 38
 FILTER_MODE = 2
 # capabilities(7): both let root's former process read what root may read; Landlock says what of it
 # is left.
-DAC_OVERRIDE, DAC_READ_SEARCH = 1 << 1, 1 << 2
+DAC_OVERRIDE = 1 << 1
+DAC_READ_SEARCH = 1 << 2
 CAPABILITY_VERSION = 0x20080522
 
 # landlock(7); the three calls have one number on every architecture.
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+CREATE_RULESET = 444
+ADD_RULE = 445
+RESTRICT_SELF = 446
 RULE_PATH_BENEATH = 1
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+EXECUTE = 1
+WRITE_FILE = 2
+READ_FILE = 4
+READ_DIR = 8
 FIRST_RIGHTS = (1 << 13) - 1  # of files, in the first version
-REFER, TRUNCATE, IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15  # since versions 2, 3 and 5
+REFER = 1 << 13  # since version 2
+TRUNCATE = 1 << 14  # since version 3
+IOCTL_DEVICE = 1 << 15  # since version 5
 TCP = 0b11  # bind and connect, since version 4
 SCOPED = 0b11  # abstract unix sockets and signals, since version 6
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
-NEW_MOUNTS, PRIVATE = 0x20000, 1 << 18 | 1 << 14
+NEW_MOUNTS = 0x20000
+PRIVATE = 1 << 18 | 1 << 14
 
 
 def landlock_version() -> int:
@@ -232,12 +244,13 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
         "pass", "assertion", "failed" or "timeout"; message of the exception; the line of the tests
         that raised it.
     """
+    # without enumerations, which take time to make
     from _signal import (
         ITIMER_PROF,
         SIGPROF,
         setitimer,
         signal,
-    )  # without enumerations, which take time to make
+    )
     from importlib import import_module
 
     def stop(number: int, frame: object) -> None:

@@ -164,9 +164,8 @@ PRETENDED = [
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "utimensat", "futimesat"),
 ]
-NEW_NAMESPACES = [
-    0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)
-]  # CLONE_NEW*
+# CLONE_NEW*
+NEW_NAMESPACES = [0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)]
 CLONE_THREAD = 0x10000
 _slots = threading.Semaphore(CORES)
 _alone = threading.Lock()
@@ -312,23 +311,20 @@ def compiled_filter(children: bool = False, sockets: bool = False) -> bytes:
         return b""
     refused = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-    rules.set_attr(
-        pyseccomp.Attr.ACT_BADARCH, pyseccomp.ERRNO(errno.ENOSYS)
-    )  # calls of a 32-bit program
+    # calls of a 32-bit program
+    rules.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.ERRNO(errno.ENOSYS))
 
     def add(action: Any, name: str, *arguments: Any) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # this machine has no such call, or this library does not know it
+        # this machine has no such call, or this library does not know it
+        with contextlib.suppress(OSError):
             rules.add_rule(action, name, *arguments)
 
     for name in REFUSED:
         add(refused, name)
     for name in PRETENDED:
         add(pyseccomp.ERRNO(0), name)
-    add(
-        pyseccomp.ERRNO(errno.ENOSYS), "clone3"
-    )  # its flags lie in memory; the C library falls back to clone
+    # its flags lie in memory; the C library falls back to clone
+    add(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     add(pyseccomp.ERRNO(errno.ENOSYS), "openat2")
     # O_TRUNC on a file that is opened to be read: before version 3 of Landlock that needs no right
     # to write.
@@ -347,10 +343,11 @@ def compiled_filter(children: bool = False, sockets: bool = False) -> bytes:
     else:
         add(refused, "socket")
     if children:
+        # all children stay in one session, which is ended as one
         for name in (
             "setsid",
             "setpgid",
-        ):  # all children stay in one session, which is ended as one
+        ):
             add(pyseccomp.ERRNO(0), name)
         for flag in NEW_NAMESPACES:
             add(refused, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))

@@ -22,7 +22,8 @@ def draw(rng: Random) -> Problem:
     items = rng.choice(ITEMS)
     kind = rng.choice(("events", "boxes", "together"))
     if kind == "events":
-        a, b = rng.randint(3, 12), rng.randint(2, 9)
+        a = rng.randint(3, 12)
+        b = rng.randint(2, 9)
         c = rng.randint(2, min(9, a + b - 1))
         question = (
             f"{name} has {a} {items}. {name} {rng.choice(GAINS)} {b} more and {rng.choice(LOSSES)}"
@@ -33,7 +34,9 @@ def draw(rng: Random) -> Problem:
         steps = rng.choice((gain_first, loss_first)) if a > c else gain_first
         answer = a + b - c
     elif kind == "boxes":
-        a, b, c = rng.randint(2, 5), rng.randint(2, 5), rng.randint(2, 9)
+        a = rng.randint(2, 5)
+        b = rng.randint(2, 5)
+        c = rng.randint(2, 9)
         question = (
             f"{name} has {a} {rng.choice(BOXES)} of {b} {items} each and {rng.choice(GAINS)} {c}"
             f" more. How many {items} does {name} have?"
@@ -41,7 +44,9 @@ def draw(rng: Random) -> Problem:
         steps = [equation(rng, a, "*", b), equation(rng, a * b, "+", c)]
         answer = a * b + c
     else:
-        a, b, c = rng.randint(2, 9), rng.randint(2, 9), 0
+        a = rng.randint(2, 9)
+        b = rng.randint(2, 9)
+        c = 0
         question = (
             f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they"
             " have together?"
@@ -88,16 +93,19 @@ def draw_long(
     equations: how many there may be. most: the largest amount. changes, boxes_of: ranges of what
     comes or goes, and of what is in each of two or three boxes.
     """
-    name, items = rng.choice(NAMES), rng.choice(ITEMS)
+    name = rng.choice(NAMES)
+    items = rng.choice(ITEMS)
     wanted = rng.choice(equations)
     amount = rng.randint(3, 9)
-    story, key = [f"{name} has {amount} {items}."], [str(amount)]
+    story = [f"{name} has {amount} {items}."]
+    key = [str(amount)]
     steps: list[str] = []
     while len(steps) < wanted:
         kind = rng.choice(
             ("gain", "loss", "boxes") if wanted - len(steps) > 1 else ("gain", "loss")
         )
-        boxes, each = rng.randint(2, 3), rng.randint(*boxes_of)
+        boxes = rng.randint(2, 3)
+        each = rng.randint(*boxes_of)
         change = boxes * each if kind == "boxes" else rng.randint(*changes)
         if kind == "loss" and amount > change:
             story.append(f"{name} {rng.choice(LOSSES)} {change}.")

@@ -73,7 +73,8 @@ def write_list(items: list[str]) -> str:
 
 def read_list(text: str) -> list[str] | None:
     """The first bracketed list of a text, or None if there is none."""
-    start, end = text.find("["), text.find("]")
+    start = text.find("[")
+    end = text.find("]")
     if start < 0 or end < start:
         return None
     return [word.strip() for word in text[start + 1 : end].split(",")]
@@ -87,7 +88,8 @@ def right_lists(task: str, items: list[str], new: str, place: int = 0) -> list[l
         return [whole[task]]
     kind = task.removesuffix(" at")
     places = (place,) if task != kind else range(len(items) + (kind == "insert"))
-    put, gone = [] if kind == "remove" else [new], int(kind != "insert")
+    put = [] if kind == "remove" else [new]
+    gone = int(kind != "insert")
     return [[*items[:at], *put, *items[at + gone :]] for at in places]
 
 

@@ -10,7 +10,9 @@ from harness.suites.spec import BOXED, Generator, Problem, Row, Suite, Training,
 def draw(rng: Random) -> Problem:
     r"""A linear equation in x with a whole solution from 1 to 9; the answer is in \boxed{}."""
     kind = rng.choice(("plain", "bracket", "both"))
-    a, b, x = rng.randint(2, 5), rng.randint(1, 12), rng.randint(1, 9)
+    a = rng.randint(2, 5)
+    b = rng.randint(1, 12)
+    x = rng.randint(1, 9)
     if kind == "plain":
         c = a * x + b
         equation = f"{a}x + {b} = {c}"

@@ -43,8 +43,10 @@ def function_of(code: str, name: str) -> Any:
 def draw(rng: Random) -> Problem:
     """Filter a list of numbers, change each one, and reduce; a sentence with two asserts."""
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
-    test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
-    change, j = rng.choice(tuple(CHANGES)), rng.randint(2, 15)
+    test = rng.choice(tuple(TESTS))
+    k = rng.randint(2, 7)
+    change = rng.choice(tuple(CHANGES))
+    j = rng.randint(2, 15)
     reduce = rng.choice(("sum", "list", "maximum", "minimum"))
     wanted = "a list" if reduce == "list" else f"the {reduce}"
     text = f"Write a function to return {wanted} of all numbers {test} {k}, each {change} {j}."
@@ -74,7 +76,9 @@ def problem_of(key: str, text: str, response: str, asserts: list[str]) -> Proble
 
 
 def _list_program(rng: Random, name: str, condition: str, change: str, reduce: str) -> str:
-    numbers, e, out = rng.choice(LISTS), rng.choice(ELEMENTS), rng.choice(RESULTS)
+    numbers = rng.choice(LISTS)
+    e = rng.choice(ELEMENTS)
+    out = rng.choice(RESULTS)
     each = f"{e} {change}"
     some = f"{each} for {e} in {numbers} if {e} {condition}"
     call = {"sum": "sum", "maximum": "max", "minimum": "min"}.get(reduce)
@@ -101,7 +105,8 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
     """
     *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
     pairs = list(zip(steps[::2], steps[1::2], strict=True))
-    tests, changes = tuple(TESTS), tuple(CHANGES)
+    tests = tuple(TESTS)
+    changes = tuple(CHANGES)
     drawn = [
         (rng.choice(tests), rng.randint(2, 7), rng.choice(changes), rng.randint(2, 15))
         for _ in pairs
@@ -138,7 +143,8 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
 def _function(rng: Random, name: str, names: Names, value: str, condition: str) -> str:
     """A list of a value of each element that meets a condition, by a comprehension or a loop."""
     numbers, e, out = names
-    each, where = value.format(e=e), condition.format(e=e)
+    each = value.format(e=e)
+    where = condition.format(e=e)
     some = f"[{each} for {e} in {numbers}{where}]"
     appended = f"{out}.append({each})"
     inner = [f"   {where}:", f"        {appended}"] if where else [f"    {appended}"]

@@ -16,9 +16,8 @@ import msgspec
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
-PAPER_TABLES = Path(__file__).with_name(
-    "paper_tables.json"
-)  # the FeF-DLLM paper's numbers, as it prints them
+# the FeF-DLLM paper's numbers, as it prints them
+PAPER_TABLES = Path(__file__).with_name("paper_tables.json")
 LENGTHS = ("gen_length", "block_length")
 SAME = {"math500": "math"}  # suites that have the settings of another
 
@@ -97,9 +96,8 @@ def published_accuracy(
     """
     name = Path(model).name.lower()
     measured = dict(setting)
-    if (
-        measured.get("steps", 0) == measured["gen_length"]
-    ):  # a token a step, as when no steps are given
+    # a token a step, as when no steps are given
+    if measured.get("steps", 0) == measured["gen_length"]:
         del measured["steps"]
     for entry in PUBLISHED:
         same_method = (entry.decoder or "llada") == decoder and Path(

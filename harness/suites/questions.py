@@ -282,9 +282,8 @@ def judge_of(judge: str) -> Judge:
     function = _function(file, name, file.stat().st_mtime_ns if file.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        with explained(
-            f"judge {file.name}:{name} fails", BaseException
-        ):  # whatever the user's function raises
+        # whatever the user's function raises
+        with explained(f"judge {file.name}:{name} fails", BaseException):
             verdict = function(response, answer)
         if isinstance(verdict, str | tuple | list | dict):
             raise UserError(

@@ -70,9 +70,8 @@ ALL = (
     *(gsm8k.HARD, mbpp.HARD),
     *lists.PARALLEL,
 )
-SUITES: dict[str, Suite] = {
-    suite.name: suite for suite in ALL
-}  # and those of plugins and files, once they are named
+# and those of plugins and files, once they are named
+SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 # Of tables, beside a column for each suite, and their headings, which --columns takes too.
@@ -136,9 +135,8 @@ def add_questions(name: str, questions: Questions) -> None:
 
 
 TEST_PROBLEMS = 200
-GENERATED_DATA = re.compile(
-    r"generated(-dev)?(?::([0-9]{1,9}))?"
-)  # --data that stands for a split, and a seed
+# --data that stands for a split, and a seed
+GENERATED_DATA = re.compile(r"generated(-dev)?(?::([0-9]{1,9}))?")
 
 
 def split_named(data: object) -> tuple[str, int] | None:
@@ -187,7 +185,8 @@ def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
 
 def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
     """Write problems of a suite below `folder/data`, as its real file is laid out."""
-    generator, path = suite.generated, suite.files(True, folder)[0]
+    generator = suite.generated
+    path = suite.files(True, folder)[0]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = generator.content([problem.row for problem in chosen])
     path.write_text(text, encoding="utf-8")

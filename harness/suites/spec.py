@@ -133,7 +133,8 @@ class Suite:
             return settings_of_model(model, self.name) or self.lengths
         if self.generator is None:
             return {"gen_length": 64}
-        length, block = self.generator.length, self.generator.block_length
+        length = self.generator.length
+        block = self.generator.block_length
         return (
             {"gen_length": length}
             if block is None
@@ -192,9 +193,8 @@ class Suite:
             if self.file is not None:
                 self._present(data, f"data/{self.file}")
             path = str(dataset.get("path", ""))
-            path = (
-                DATASETS_MAPPING.get(path, {}).get("local") or path
-            )  # where OpenCompass looks for it, below data/
+            # where OpenCompass looks for it, below data/
+            path = DATASETS_MAPPING.get(path, {}).get("local") or path
             dataset["path"] = str(self._present(data, path).resolve())
         return found
 
@@ -318,10 +318,8 @@ def _judging_source(dataset: dict[str, Any]) -> Iterator[str]:
     that they import."""
     from opencompass.registry import TEXT_POSTPROCESSORS
 
-    evaluator, postprocessor = (
-        dataset["eval_cfg"]["evaluator"],
-        dataset["eval_cfg"].get("pred_postprocessor", {}),
-    )
+    evaluator = dataset["eval_cfg"]["evaluator"]
+    postprocessor = dataset["eval_cfg"].get("pred_postprocessor", {})
     for part in (postprocessor, *([] if evaluator_of(dataset) in CONFINED else [evaluator])):
         module, _, name = str(part.get("type")).rpartition(".")
         judge = (

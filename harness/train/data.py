@@ -27,7 +27,10 @@ from model_wrappers.chat import encode_messages
 # What nano was trained on, in this order: frozen, so that a new suite changes neither its tokenizer
 # nor its data.
 NANO_SUITES = ("gsm8k", "math", "humaneval", "mbpp", "lists")
-BOS, EOS, EOT, MASK = "<|startoftext|>", "<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"
+BOS = "<|startoftext|>"
+EOS = "<|endoftext|>"
+EOT = "<|eot_id|>"
+MASK = "<|mdm_mask|>"
 HEADER = ("<|start_header_id|>", "<|end_header_id|>")
 
 # LLaDA's: BOS before the first turn, each turn with its role as a header, closed by EoT.
@@ -101,7 +104,9 @@ class Examples(Dataset[EncodedExample]):
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT
     ) -> None:
-        self.tokenizer, self.count, self.seed = tokenizer, count, seed
+        self.tokenizer = tokenizer
+        self.count = count
+        self.seed = seed
         eot_id = tokenizer.get_vocab().get(end)
         self._end = [] if eot_id is None else [eot_id]
 
@@ -144,8 +149,10 @@ class NanoExamples(Examples):
         end: str = EOT,
     ) -> None:
         super().__init__(tokenizer, count, seed, end)
-        self.block, self.distinct = block, count if distinct is None else distinct
-        self.repeats, self.shots = repeats, shots
+        self.block = block
+        self.distinct = count if distinct is None else distinct
+        self.repeats = repeats
+        self.shots = shots
         blocks = dict.fromkeys(NANO_SUITES, 1) if mix is None else mix
         self.round = [suite for suite in GENERATED for _ in range(blocks.get(suite, 0))]
 
@@ -211,7 +218,10 @@ class CorruptedBatches:
         lengths: Sequence[int] = LENGTHS,
         blocks: float = 0.0,
     ) -> None:
-        self.eos_id, self.mask_id, self.seed, self.lengths = eos_id, mask_id, seed, lengths
+        self.eos_id = eos_id
+        self.mask_id = mask_id
+        self.seed = seed
+        self.lengths = lengths
         self.blocks = blocks
 
     def __call__(
@@ -226,10 +236,8 @@ class CorruptedBatches:
         # Most batches are as short as they can be, with one EOS at least; the others have one of
         # the lengths.
         needed = max(len(e["response"]) for e in examples)
-        rng, longer = (
-            Random(f"length {self.seed} {first}"),
-            [n for n in self.lengths if n >= needed],
-        )
+        rng = Random(f"length {self.seed} {first}")
+        longer = [n for n in self.lengths if n >= needed]
         length = needed if longer and rng.random() < 0.7 else min(longer, default=needed + 1)
         length = rng.choice(longer) if longer and rng.random() < 0.1 else length
         total = max(len(e["prompt"]) for e in examples) + length
@@ -277,7 +285,8 @@ class PositionBatches:
     (None: all)."""
 
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
-        self._batches, self._positions = batches, positions
+        self._batches = batches
+        self._positions = positions
 
     def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the

@@ -113,7 +113,9 @@ def position_rows(
     count: positions per example, drawn at random and weighted by L_t / count (unbiased); None for
     all of them.
     """
-    examples, positions, weights = [], [], []
+    examples = []
+    positions = []
+    weights = []
     for b, corrupted_L in enumerate(corrupted_BL != clean_BL):
         position_M = corrupted_L.nonzero()[:, 0]
         chosen_M = position_M
@@ -122,7 +124,8 @@ def position_rows(
         examples.append(torch.full_like(chosen_M, b))
         positions.append(chosen_M)
         weights.append(torch.full(chosen_M.shape, len(position_M) / len(chosen_M)))
-    example_R, position_R = torch.cat(examples), torch.cat(positions)
+    example_R = torch.cat(examples)
+    position_R = torch.cat(positions)
     before_RL = torch.arange(clean_BL.shape[1]) < position_R[:, None]
     inputs_RL = torch.where(before_RL, clean_BL[example_R], corrupted_BL[example_R])
     return PositionRows(inputs_RL, position_R, clean_BL[example_R, position_R], torch.cat(weights))

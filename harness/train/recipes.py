@@ -183,7 +183,8 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         raise UserError(
             f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}"
         ) from error
-    two_stream, blocks = made.mask == "two-stream", made.block_length is not None
+    two_stream = made.mask == "two-stream"
+    blocks = made.block_length is not None
     clashes = list[str]()
     if "global_batch" in given and "accumulation" in given:
         clashes.append(

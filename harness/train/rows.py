@@ -100,10 +100,8 @@ def two_stream_rows(
     slot_BC = ranked_BL.masked_fill(~segment_BL, length).argsort(dim=1, stable=True)[:, :slots]
     target_BC = clean_BL.gather(1, slot_BC)
     context_BL = clean_BL.masked_fill(segment_BL, mask_id)
-    position_BL, query_BC = (
-        torch.arange(length).expand(rows, -1),
-        torch.arange(length + slots, length + 2 * slots),
-    )
+    position_BL = torch.arange(length).expand(rows, -1)
+    query_BC = torch.arange(length + slots, length + 2 * slots)
     return TwoStreamRows(
         inputs=torch.cat([context_BL, target_BC, torch.full_like(target_BC, mask_id)], 1),
         position_ids=torch.cat([position_BL, slot_BC, slot_BC], 1),
@@ -130,7 +128,8 @@ def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Te
     earlier_BCL = segment_BL[:, None] & (number_BL[:, None] <= slots_C[:, None])
     up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
     visible_BNN = torch.zeros(rows, length + 2 * slots, length + 2 * slots, dtype=torch.bool)
-    clean, query = slice(length, length + slots), slice(length + slots, None)
+    clean = slice(length, length + slots)
+    query = slice(length + slots, None)
     visible_BNN[:, :length, :length] = True
     visible_BNN[:, clean, :length] = visible_BNN[:, query, :length] = ~earlier_BCL
     visible_BNN[:, clean, clean] = up_to_CC
@@ -144,7 +143,8 @@ class TwoStreamBatches:
     in a random order."""
 
     def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
-        self._batches, self._random_orders = batches, random_orders
+        self._batches = batches
+        self._random_orders = random_orders
 
     def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses'
@@ -190,13 +190,17 @@ class BlockBatches:
         first_weight: float = 1,
         mask: str = "full",
     ) -> None:
-        self._batches, self._length = batches, length
-        self._prefixes, self._first_weight, self._mask = prefixes, first_weight, mask
+        self._batches = batches
+        self._length = length
+        self._prefixes = prefixes
+        self._first_weight = first_weight
+        self._mask = mask
 
     def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> the fields of BlockRows."""
         batch = self._batches(examples)
-        clean_BL, start_B = batch["clean"], (~batch["response"]).sum(1)
+        clean_BL = batch["clean"]
+        start_B = (~batch["response"]).sum(1)
         last = int(start_B.max())
         whole = -(-(clean_BL.shape[1] - last) // self._length) * self._length
         total = last + whole
@@ -244,7 +248,8 @@ def block_rows(
     weights weight_BR."""
     rows, total = clean_BL.shape
     within_R = torch.arange(masked_BR.shape[1])
-    position_BL, copy_BR = torch.arange(total).expand(rows, -1), start_B[:, None] + within_R
+    position_BL = torch.arange(total).expand(rows, -1)
+    copy_BR = start_B[:, None] + within_R
     target_BR = clean_BL.gather(1, copy_BR)
     number_BL = (position_BL - start_B[:, None]).div(length, rounding_mode="floor")
     number_BR = (within_R // length).expand(rows, -1)
@@ -274,7 +279,8 @@ def with_queries(
     segment up to them, or with in_context=False none of it; a clean token sees the block's clean
     tokens up to itself, a query those before, and itself. Unused slots weigh 0.
     """
-    within, before = segment_BR.shape[1], rows.inputs.shape[1]
+    within = segment_BR.shape[1]
+    before = rows.inputs.shape[1]
     total = before - within
     count_B = segment_BR.sum(1)
     slots = max(1, int(count_B.max()))
@@ -283,7 +289,8 @@ def with_queries(
     target_BC = rows.target.gather(1, slot_BC)
     position_BR = rows.position_ids[:, total:]
     position_BC = position_BR.gather(1, slot_BC)
-    block_R, block_BC = torch.arange(within) // length, slot_BC // length
+    block_R = torch.arange(within) // length
+    block_BC = slot_BC // length
     # The clean sequence has the prompt and everything before the block of a slot.
     begin_BC = position_BR[:, :1] + block_BC * length
     earlier_BCL = rows.position_ids[:, None, :total] < begin_BC[:, :, None]
@@ -293,7 +300,8 @@ def with_queries(
     up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
     itself_CC = torch.eye(slots, dtype=torch.bool)
     visible_BNN = torch.nn.functional.pad(rows.visible[:, 0], (0, 2 * slots, 0, 2 * slots))
-    clean, query = slice(before, before + slots), slice(before + slots, None)
+    clean = slice(before, before + slots)
+    query = slice(before + slots, None)
     for stream in (clean, query):
         visible_BNN[:, stream, :before] = torch.cat([earlier_BCL, context_BCR], 2)
     visible_BNN[:, clean, clean] = same_BCC & up_to_CC | itself_CC

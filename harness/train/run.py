@@ -166,7 +166,8 @@ class DiffusionTrainer(Trainer):
         if "loss" in logs and self._tokens:
             now = time.perf_counter()
             logs["tokens_per_second"] = self._tokens / (now - self._since)
-            self._tokens, self._since = 0, now
+            self._tokens = 0
+            self._since = now
         super().log(logs, start_time)
 
     def _pieces(self, inputs: Inputs) -> list[Inputs]:
@@ -210,7 +211,8 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
     elif recipe.size is not None:
-        tokenizer, size = data.train_tokenizer(seed=0), recipe.size
+        tokenizer = data.train_tokenizer(seed=0)
+        size = recipe.size
         config = LLaDAConfig(
             vocab_size=-(-len(tokenizer) // 64) * 64,
             hidden_size=size.hidden_size,
@@ -264,7 +266,8 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
 def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int]:
     """The training examples for a model, and the steps that they take. Raises UserError for a bad
     file, or no steps."""
-    tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
+    tokenizer = backbone.text_tokenizer()
+    end = backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
     if recipe.data is not None:
         once = data.FileExamples(
@@ -304,7 +307,8 @@ def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Col
 def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none
     where one resumes."""
-    note, wrong = out / "train.json", ""
+    note = out / "train.json"
+    wrong = ""
     before = json.loads(note.read_text()) if note.exists() else {}
     changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
     if resume and not note.exists():
@@ -406,7 +410,8 @@ def train(
     trainer = DiffusionTrainer(
         model=model, args=arguments, train_dataset=examples, data_collator=collator
     )
-    trainer.loss_weight, trainer.rows_per_forward = recipe.loss_weight, recipe.rows_per_forward
+    trainer.loss_weight = recipe.loss_weight
+    trainer.rows_per_forward = recipe.rows_per_forward
     trainer.model_accepts_loss_kwargs = (
         False  # the trainer then averages over the accumulated batches itself
     )
@@ -414,9 +419,8 @@ def train(
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     if trainer.is_world_process_zero():
         save_curve(trainer.state.log_history, out)
-    trainer.save_model(
-        str(out / "checkpoints" / "last")
-    )  # gathers the weights where they are sharded
+    # gathers the weights where they are sharded
+    trainer.save_model(str(out / "checkpoints" / "last"))
     if trainer.is_world_process_zero():
         trained = type(model).from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
         lost = [name for name, weight in trained.named_parameters() if not weight.isfinite().all()]

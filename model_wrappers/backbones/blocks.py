@@ -77,7 +77,8 @@ class BlockLedger(Ledger):
 
     def __init__(self, backbone: BackboneLike, grid: Grid, kept: Kept) -> None:
         super().__init__(backbone)
-        self.grid, self._kept = grid, kept
+        self.grid = grid
+        self._kept = kept
 
     def logits(
         self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
@@ -125,8 +126,10 @@ class BlockLedger(Ledger):
     def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
         """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block
         that is read."""
-        rows, device = len(ids_BL), ids_BL.device
-        begin, end = self.grid.begin(int(position_Bn.min())), self.grid.end(int(position_Bn.max()))
+        rows = len(ids_BL)
+        device = ids_BL.device
+        begin = self.grid.begin(int(position_Bn.min()))
+        end = self.grid.end(int(position_Bn.max()))
         end = min(end, ids_BL.shape[1])
         if rows > 1:  # rows share all that stands before the first block in which they differ
             differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
@@ -139,10 +142,8 @@ class BlockLedger(Ledger):
         kept = self._trim(ids_BL[0, :begin])
         if kept == begin and bool(is_next_M.all()):
             return self._next().expand(1, len(is_next_M), -1)
-        before_N, own_N = (
-            torch.arange(kept, begin, device=device),
-            torch.arange(begin, end, device=device),
-        )
+        before_N = torch.arange(kept, begin, device=device)
+        own_N = torch.arange(begin, end, device=device)
         ids_1N = torch.cat([ids_BL[0, kept:begin], ids_BL[:, begin:end].flatten()])[None]
         position_N = torch.cat([before_N, own_N.repeat(rows)])
         visible_NK = None  # everything
@@ -162,15 +163,16 @@ class BlockLedger(Ledger):
             + len(own_N) * torch.arange(rows, device=device)[:, None]
         )
         read_M = at_Bn.flatten()[~is_next_M]
-        if self.reads_at and len(
-            before_N
-        ):  # what is finished now has the logits of the token after it
+        # what is finished now has the logits of the token after it
+        if self.reads_at and len(before_N):
             read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
         logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
         self.enter(0, rows - 1, 0)
-        self._kept.cache, self._kept.ids_K = cache, ids_BL[0, :begin].clone()
+        self._kept.cache = cache
+        self._kept.ids_K = ids_BL[0, :begin].clone()
         if self.reads_at and len(before_N):
-            logits_1MV, self._kept.next_11V = logits_1MV[:, :-1], logits_1MV[:, -1:]
+            self._kept.next_11V = logits_1MV[:, -1:]
+            logits_1MV = logits_1MV[:, :-1]
         if bool(is_next_M.any()):
             every_1MV = self._next().repeat(1, len(is_next_M), 1)
             every_1MV[:, ~is_next_M] = logits_1MV
@@ -191,9 +193,8 @@ class BlockLedger(Ledger):
         other = (ids_K[:both] != kept.ids_K[:both]).nonzero()[:, 0]
         same = self.grid.begin(int(other[0])) if len(other) else both
         if self.reads_at and same == len(ids_K) != len(kept.ids_K):
-            same = self.grid.begin(
-                max(0, same - 1)
-            )  # what is known is the token after other blocks
+            # what is known is the token after other blocks
+            same = self.grid.begin(max(0, same - 1))
         surplus = kept.cache.get_seq_length() - same
         if surplus:
             kept.cache.forget(surplus)
@@ -213,7 +214,8 @@ def ledgers(
         raise ValueError("the draft model must attend as the target does, in the same blocks")
     if blocks is None or blocks.causal:
         return Ledger(backbone), Ledger(draft)
-    grid, kept = Grid.of(blocks, start), Kept()
+    grid = Grid.of(blocks, start)
+    kept = Kept()
     return BlockLedger(backbone, grid, kept), BlockLedger(
         draft, grid, kept if draft is backbone else Kept()
     )

@@ -24,7 +24,9 @@ from model_wrappers.backbones.protocol import Buffers, KeyValues
 Run = Callable[[], torch.Tensor]
 Capture = Callable[[Run, torch.device], Run]
 MOST_GRAPHS = 64  # beyond it the one that was not used for the longest time is dropped
-LEAST_TOKENS, LEAST_READ, LEAST_ROOM = 16, 8, 256
+LEAST_TOKENS = 16
+LEAST_READ = 8
+LEAST_ROOM = 256
 WARM_UPS = 3  # calls before a capture: what libraries allocate once must not be part of it
 
 
@@ -69,7 +71,8 @@ class Slots:
     is seen."""
 
     def __init__(self, buffers: Buffers, slot_N: torch.Tensor) -> None:
-        self._buffers, self._slot_N = buffers, slot_N
+        self._buffers = buffers
+        self._slot_N = slot_N
 
     def update(
         self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int
@@ -102,7 +105,9 @@ class Step:
         self._read_n = torch.zeros(read, dtype=torch.long, device=device)
         self._visible_NK = torch.zeros(tokens, keys, dtype=torch.bool, device=device)
         self._visible_NK[:, 0] = True  # a row that sees nothing would have no softmax
-        self._forward, self._buffers, self._capture = forward, buffers, capture
+        self._forward = forward
+        self._buffers = buffers
+        self._capture = capture
         self._run: Run | None = None
 
     def __call__(
@@ -168,11 +173,14 @@ class GraphedForward:
             self._free.clear()
         count = ids_BN.shape[1]
         tokens = tokens_bucket(count)
-        buffers, seen = None, count
+        buffers = None
+        seen = count
         slot_N = torch.arange(tokens, device=ids_BN.device)
         if cache is not None:
             self._make_room(cache, tokens)
-            buffers, seen, slot_N = cache.buffers, cache.filled, cache.slots(tokens, ids_BN.device)
+            buffers = cache.buffers
+            seen = cache.filled
+            slot_N = cache.slots(tokens, ids_BN.device)
         read_n = (
             torch.arange(count, device=ids_BN.device)
             if positions is None

@@ -24,11 +24,12 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from model_wrappers.backbones.heads import CausalAtPositions, HeadAtPositions
 from model_wrappers.backbones.model import Family
 
-OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
-ILLADA_VOCABULARY, ILLADA_MASK_ID = (
-    155136,
-    5,
-)  # of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README
+# Of GSAI-ML/LLaDA-8B.
+OFFICIAL_MASK_ID = 126336
+OFFICIAL_EOT_ID = 126348
+# Of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README.
+ILLADA_VOCABULARY = 155136
+ILLADA_MASK_ID = 5
 
 OFFICIAL_KEYS = {
     "^model.transformer.wte.": "^model.embed_tokens.",
@@ -153,9 +154,8 @@ class LLaDAConfig(LlamaConfig):
         return super().from_dict(d, **kwargs)
 
 
-class _Fp32RotaryEmbedding(
-    LlamaRotaryEmbedding
-):  # by this end of the name transformers fills `inv_freq`
+# by this end of the name transformers fills `inv_freq`
+class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):
     """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the
     model leaves them so."""
 

@@ -70,7 +70,8 @@ class LLaDAMoEConfig(Bidirectional, Qwen3MoeConfig):
     """Qwen3-MoE's configuration; `from_dict` also reads the official field names."""
 
     model_type = "llada_moe"
-    called, choices = "LLaDA-MoE", LLADA_MOE_CHOICES
+    called = "LLaDA-MoE"
+    choices = LLADA_MOE_CHOICES
 
     @classmethod
     def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +122,8 @@ class LLaDA2MoEConfig(Bidirectional, Glm4MoeConfig):
     """GLM-4-MoE's configuration; `from_dict` also reads the official field names."""
 
     model_type = "llada2_moe"
-    called, choices = "LLaDA2", LLADA2_CHOICES
+    called = "LLaDA2"
+    choices = LLADA2_CHOICES
     block_size: int | None = None
 
     @classmethod

@@ -306,9 +306,8 @@ class Backbone:
         if self.reads_at == 0:
             return positions
         at_n = position_N[positions]
-        read_n = torch.where(
-            at_n == 0, positions, positions - 1
-        )  # the first token of all reads itself
+        # the first token of all reads itself
+        read_n = torch.where(at_n == 0, positions, positions - 1)
         if bool(
             ((read_n < 0) | (position_N[read_n.clamp(min=0)] != (at_n - 1).clamp(min=0))).any()
         ):

@@ -92,9 +92,8 @@ class ModelForward:
         self.is_changed = False
         self._loaded = model
         self._base = model.base_model
-        self._infer: Forward | None = getattr(
-            model, "infer", None
-        )  # None: see weights.RemoteBackbone
+        # None: see weights.RemoteBackbone
+        self._infer: Forward | None = getattr(model, "infer", None)
         self.plain: PlainForward | None = None
         if getattr(type(model), "infer", None) is HeadAtPositions.infer:
             plain = PlainForward(model)
@@ -307,7 +306,9 @@ def _run(
         )
     # Angles are of positions, the same for all heads: queries and keys are rotated together.
     rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
-    queries, own, begin = query.shape[1], [], 0
+    queries = query.shape[1]
+    own = []
+    begin = 0
     for call in calls:
         end = begin + call.ids_BN.numel()
         parts = (

@@ -18,9 +18,8 @@ import torch
 # What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
 # some, or not kept.
 Write = Literal["append", "replace", "none"]
-Buffers = tuple[
-    list[torch.Tensor], list[torch.Tensor]
-]  # keys and values by layer, (1, H, capacity, D) each
+# keys and values by layer, (1, H, capacity, D) each
+Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]
 # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
 ROOM = 64
 
@@ -80,7 +79,8 @@ class KeyValues:
         self, count: int, write: Write = "append", slot_N: torch.Tensor | None = None
     ) -> None:
         """A call with `count` tokens. write, slot_N: as `Backbone.extend` takes them."""
-        self._write, self._slot_N = write, slot_N
+        self._write = write
+        self._slot_N = slot_N
         self._filled = self._kept + (0 if write == "replace" else count)
 
     def update(
@@ -106,7 +106,8 @@ class KeyValues:
                 buffers[layer_idx].index_copy_(2, self._slot_N, new_1HND)
             else:
                 buffers[layer_idx].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
-        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        keys = self._keys[layer_idx]
+        values = self._values[layer_idx]
         return keys.narrow(2, 0, self._filled), values.narrow(2, 0, self._filled)
 
     def end(self) -> None:
@@ -149,11 +150,9 @@ class Ledger:
         self._backbone: Any = backbone
         self.counter = getattr(backbone, "counter", backbone)  # the same for all that run one model
         self.tokenizer: Any = getattr(backbone, "tokenizer", None)
-        self.mask_id, self.eos_id, self.vocab_size = (
-            backbone.mask_id,
-            backbone.eos_id,
-            backbone.vocab_size,
-        )
+        self.mask_id = backbone.mask_id
+        self.eos_id = backbone.eos_id
+        self.vocab_size = backbone.vocab_size
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.max_length: int | None = getattr(backbone, "max_length", None)

@@ -59,7 +59,8 @@ class DreamConfig(Bidirectional, Qwen2Config):
     refused."""
 
     model_type = "Dream"
-    called, choices = "Dream", QWEN2_CHOICES | {"block_size": None}
+    called = "Dream"
+    choices = QWEN2_CHOICES | {"block_size": None}
 
 
 class DreamForMaskedLM(HeadAtPositions, Qwen2ForCausalLM):
@@ -92,7 +93,8 @@ class MaskedQwen3Config(Bidirectional, Qwen3Config):
     """Qwen3's configuration, read in both directions."""
 
     model_type = "a2d-qwen3"
-    called, choices = "Qwen3", QWEN3_CHOICES
+    called = "Qwen3"
+    choices = QWEN3_CHOICES
 
 
 class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
@@ -120,7 +122,8 @@ class SDARMoEConfig(Bidirectional, Qwen3MoeConfig):
     """Qwen3-MoE's configuration, with the length of a block."""
 
     model_type = "sdar_moe"
-    called, choices = "SDAR-MoE", QWEN3_CHOICES
+    called = "SDAR-MoE"
+    choices = QWEN3_CHOICES
     block_size: int | None = None
 
 

@@ -206,9 +206,8 @@ def _reason(error: Exception, source: str) -> str:
     reason = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
     if not isinstance(error, OSError | ValueError | RuntimeError):
         reason = f"{type(error).__name__} {reason}"
-    if (
-        isinstance(error, OSError) and not Path(source).exists()
-    ):  # a name that the hub does not know
+    # a name that the hub does not know
+    if isinstance(error, OSError) and not Path(source).exists():
         reason += " (valid: nano, a local folder, a hub id)"
     return reason
 
@@ -262,9 +261,8 @@ def _config(source: str) -> dict[str, Any]:
     family = family_of(config)
     if family is None:
         return config
-    if not {"hidden_size", "d_model", "text_config"} & set(
-        config
-    ):  # transformers' own would take 28 GB
+    # transformers' own would take 28 GB
+    if not {"hidden_size", "d_model", "text_config"} & set(config):
         raise ValueError("its config names no sizes, such as hidden_size")
     if not family.causal and family.mask is not None:
         for name in ("rope_scaling", "rope_parameters"):

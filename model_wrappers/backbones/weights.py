@@ -203,9 +203,8 @@ def load_remote(
     lengths = [
         getattr(model.config, field) for field in LENGTH_FIELDS if hasattr(model.config, field)
     ]
-    model.config.max_position_embeddings = (
-        lengths[0] if lengths else sys.maxsize
-    )  # no limit that is known
+    # no limit that is known
+    model.config.max_position_embeddings = lengths[0] if lengths else sys.maxsize
     end = "" if tokenizer is None or tokenizer.eos_token is None else str(tokenizer.eos_token)
     family = Family(
         str(config.get("model_type")), type(model), {}, end_of_turn=end, reads_at=reads_at

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 Function = Callable[..., None]  # of a Request and its options
 F = TypeVar("F", bound=Function)
-NAME = re.compile(
-    r"[A-Za-z][A-Za-z0-9_./-]*"
-)  # no sign that separates methods or options on a command line
+# no sign that separates methods or options on a command line
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 # What `decode` and a command line take themselves: no option of a registered decoder has such a
 # name.
 TAKEN = {
@@ -165,9 +164,8 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     if same and same[0] != same[1] and {module for module, _ in same} != {"__main__"}:
         raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
-    names = (
-        decoder.options.__struct_fields__
-    )  # raises here, not at the first call, for a bad annotation
+    # raises here, not at the first call, for a bad annotation
+    names = decoder.options.__struct_fields__
     if taken := [option for option in names if option in TAKEN]:
         raise ValueError(
             f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another"

@@ -21,12 +21,15 @@ def decode_ar(request: Request, options: AROptions) -> None:
 
     Logits of the last token predict the next one, as transformers' causal models have them.
     """
-    backbone, x_1L, device = request.backbone, request.x_1L, request.x_1L.device
+    backbone = request.backbone
+    x_1L = request.x_1L
+    device = request.x_1L.device
     ends = [each for each in (backbone.eos_id, backbone.eot_id) if each is not None]
     empty = [
         at for at in range(request.start, request.start + request.length) if at not in request.given
     ]
-    cache, known = None, 0
+    cache = None
+    known = 0
     for number, at in enumerate(empty):
         new_N = torch.arange(known, at, device=device)
         visible_NK = None
@@ -38,7 +41,8 @@ def decode_ar(request: Request, options: AROptions) -> None:
         probs_1V = token_probs(
             logits_11V[0], request.temperature, ends if options.logits_eos_inf else None
         )
-        token_1, known = draw(probs_1V, request.temperature, request.sampler), at
+        token_1 = draw(probs_1V, request.temperature, request.sampler)
+        known = at
         request.commit([at], token_1, probs_1V[0, token_1], "drawn")
         if int(token_1) in ends:
             behind = empty[number + 1 :]

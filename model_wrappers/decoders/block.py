@@ -40,7 +40,8 @@ class BlockOptions(EndOptions, frozen=True, kw_only=True):
 def decode_block(request: Request, options: BlockOptions) -> None:
     """Fill the response. A mask that is chosen counts as a token and stays, as in the official
     samplers."""
-    x_1L, choice = request.x_1L, Choice(request, options)
+    x_1L = request.x_1L
+    choice = Choice(request, options)
     length = options.sub_block or request.block_length
     for name, value in {"steps": options.steps, "sub_block": options.sub_block}.items():
         if (value or 1) > request.block_length:
@@ -49,7 +50,8 @@ def decode_block(request: Request, options: BlockOptions) -> None:
             )
     schedule = quotas(length, options.steps or length)
     for block in request.blocks():
-        begin, end = block.start, block.stop
+        begin = block.start
+        end = block.stop
         choice.cache.begin_block(begin, end)
         if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
             # The finished block before has the logits of this one's first token, which is not
@@ -70,7 +72,8 @@ def denoise(
     choice: Choice, options: BlockOptions, schedule: list[int], own_N: torch.Tensor
 ) -> None:
     """Fill positions (N,) of a block, by a quota a step and the thresholds, and edit them."""
-    request, x_1L = choice.request, choice.request.x_1L
+    request = choice.request
+    x_1L = choice.request.x_1L
     done = 0  # passes without a mask
     for step in count():
         is_masked_N = x_1L[0, own_N] == request.mask_id
@@ -87,7 +90,8 @@ def denoise(
             edited_N = (before_N != request.mask_id) & (token_N != before_N)
             edited_N &= confidence_N > options.editing_threshold
         if masks_left:
-            open_N, in_order = before_N == request.mask_id, options.remasking == "sequential"
+            open_N = before_N == request.mask_id
+            in_order = options.remasking == "sequential"
             proposed = (read_N[open_N], token_N[open_N], confidence_N[open_N])
             commit_best(request, *proposed, schedule[step], options.threshold, in_order)
         if bool(edited_N.any()):
@@ -116,7 +120,8 @@ def commit_best(
     score_M = -at_M.to(confidence_M) if in_order else confidence_M
     number = least
     if threshold is not None and (over := int((confidence_M > threshold).sum())) >= max(1, least):
-        score_M, number = confidence_M, over
+        score_M = confidence_M
+        number = over
     if not number:
         return
     best = highest(request.x_1L.shape[1], at_M, score_M, number)

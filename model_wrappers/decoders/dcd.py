@@ -28,7 +28,8 @@ class DCDOptions(EndOptions, frozen=True, kw_only=True):
 
 def decode_dcd(request: Request, options: DCDOptions) -> None:
     """Fill the response. Raises ValueError for steps that do not fit its length and blocks."""
-    backbone, alpha = request.backbone, options.alpha
+    backbone = request.backbone
+    alpha = options.alpha
     choice = Choice(request, options)
 
     def one_pass(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
@@ -39,7 +40,8 @@ def decode_dcd(request: Request, options: DCDOptions) -> None:
 
     def left_to_right(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         diffusion_NV = backbone.logits(x_1L, positions=position_N)[0]
-        filled_1L, proposals = x_1L.clone(), []
+        filled_1L = x_1L.clone()
+        proposals = []
         for position, diffusion_V in zip(position_N, diffusion_NV, strict=True):
             copula_1V = backbone.logits(filled_1L, positions=position[None], causal=True)[0]
             proposals.append(choice(copula_1V + alpha * diffusion_V))

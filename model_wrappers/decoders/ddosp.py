@@ -73,10 +73,8 @@ def read_schedule(
             f"schedule {schedule} cannot be read: {type(error).__name__}: {error};"
             " harness/schedule.py writes one"
         ) from error
-    found, wanted = (
-        [(len(block), sum(block)) for block in quotas],
-        [(steps // blocks, block_length)] * blocks,
-    )
+    found = [(len(block), sum(block)) for block in quotas]
+    wanted = [(steps // blocks, block_length)] * blocks
     if found != wanted:
         there, here = (
             ", ".join(f"{s} steps for {n} tokens" for s, n in each) for each in (found, wanted)

@@ -28,7 +28,8 @@ class FreeDaveOptions(EndOptions, frozen=True, kw_only=True):
 def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
     """Fill the response; a window is the guesses of one batch, without the first, which is
     certain."""
-    backbone, x_1L = request.backbone, request.x_1L
+    backbone = request.backbone
+    x_1L = request.x_1L
     choice = Choice(request, options)
     rounds = 0
 
@@ -47,7 +48,8 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
             links = chain[: min(options.draft_steps, steps)]
             # A state that fills the block chooses nothing: it need not run.
             states = len(links) - (len(links) == steps)
-            accepted, chain = 0, list[Link]()
+            accepted = 0
+            chain = list[Link]()
             if states:
                 states_KL = x_1L.repeat(states, 1)
                 for k, link in enumerate(links[:states]):

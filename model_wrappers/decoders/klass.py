@@ -38,16 +38,16 @@ class Stability:
 
     def __init__(self, request: Request, options: KLASSOptions) -> None:
         self.choice = Choice(request, options, torch.float64)
-        self._request, self._options = request, options
+        self._request = request
+        self._options = options
         length = request.x_1L.shape[1]
         # Of each position the row in the latest probs; -1: none.
         self._row_L = torch.full((length,), -1, device=request.x_1L.device)
         self._probs_MV = torch.empty(
             0, request.backbone.vocab_size, dtype=torch.float64, device=request.x_1L.device
         )
-        self._stable_L = torch.zeros(
-            length, dtype=torch.long, device=request.x_1L.device
-        )  # steps in a row
+        # steps in a row
+        self._stable_L = torch.zeros(length, dtype=torch.long, device=request.x_1L.device)
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """The candidates of a step; the masks of the next block are read with them."""
@@ -74,9 +74,8 @@ class Stability:
         )
         self._stable_L[read_M] = torch.where(calm_M, self._stable_L[read_M] + 1, 0)
         self._probs_MV = probs_MV
-        self._row_L.fill_(
-            -1
-        )  # with a dual cache the next block is read at the first step of this one alone
+        # with a dual cache the next block is read at the first step of this one alone
+        self._row_L.fill_(-1)
         self._row_L[read_M] = torch.arange(len(read_M), device=read_M.device)
 
     def steps(self, masked: int) -> int:
@@ -86,7 +85,8 @@ class Stability:
         self, step: int, position_N: torch.Tensor, candidates: Candidates
     ) -> tuple[torch.Tensor, int]:
         """All that are confident and stable; if there is none, the most confident one."""
-        confidence_N, history = candidates.confidence_N, self._options.history
+        confidence_N = candidates.confidence_N
+        history = self._options.history
         ready_N = (self._stable_L[position_N] >= history) & (
             confidence_N > self._options.conf_threshold
         )

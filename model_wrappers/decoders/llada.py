@@ -48,7 +48,8 @@ class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 def decode_llada(request: Request, options: LLaDAOptions) -> None:
     """Fill the response. Raises ValueError for steps that do not fit its length and blocks."""
-    backbone, mask_id = request.backbone, request.mask_id
+    backbone = request.backbone
+    mask_id = request.mask_id
     given_1L = request.x_1L != mask_id
     choice = Choice(request, options)
 
@@ -94,7 +95,8 @@ class Even:
     is given."""
 
     def __init__(self, steps: int, random: Sampler | None = None) -> None:
-        self._steps, self._random = steps, random
+        self._steps = steps
+        self._random = random
         self._quotas: list[int] = []
 
     def steps(self, masked: int) -> int:
@@ -120,7 +122,9 @@ class Choice:
     def __init__(
         self, request: Request, options: EndOptions, dtype: torch.dtype | None = None
     ) -> None:
-        self.request, self.options, self._dtype = request, options, dtype
+        self.request = request
+        self.options = options
+        self._dtype = dtype
         self.cache = make_cache(
             getattr(options, "cache", "none"), request.backbone, request.x_1L.shape[1]
         )
@@ -132,7 +136,8 @@ class Choice:
     def __call__(self, logits_NV: torch.Tensor) -> Candidates:
         """The candidates of logits (N, V). A mask that is chosen counts towards the step's quota,
         and remains."""
-        backbone, temperature = self.request.backbone, self.request.temperature
+        backbone = self.request.backbone
+        temperature = self.request.temperature
         if self.options.logits_eos_inf:
             logits_NV = _without(logits_NV, backbone.eos_id)
         if temperature > 0:
@@ -158,12 +163,15 @@ def unmask(
     earlier block left are no candidates; with a cache they never are after a block's first step.
     finish: called before a step commits; True if it has filled the response, which ends decoding.
     """
-    request, cache = choice.request, choice.cache
+    request = choice.request
+    cache = choice.cache
     propose = choice.propose if propose is None else propose
-    x_1L, mask_id = request.x_1L, request.mask_id
+    x_1L = request.x_1L
+    mask_id = request.mask_id
     length = x_1L.shape[1]
     for block in request.blocks():
-        start, end = block.start, block.stop
+        start = block.start
+        end = block.stop
         cache.begin_block(start, end)
         masked = int((x_1L[0, start:end] == mask_id).sum())
         for step in range(rule.steps(masked)):

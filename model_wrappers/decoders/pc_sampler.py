@@ -58,7 +58,9 @@ class Calibrated(Even):
         self, request: Request, options: PCSamplerOptions, steps: int, frequency_V: torch.Tensor
     ) -> None:
         super().__init__(steps)
-        self._request, self._options, self._frequency_V = request, options, frequency_V
+        self._request = request
+        self._options = options
+        self._frequency_V = frequency_V
 
     def select(
         self, step: int, position_N: torch.Tensor, candidates: Candidates
@@ -84,7 +86,8 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> torch.Tensor:
     path = NANO / "frequencies.json" if str(baseline) == "nano" else baseline
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        total, made_for = int(content["num_token"]), int(content.get("vocab_size", vocab_size))
+        total = int(content["num_token"])
+        made_for = int(content.get("vocab_size", vocab_size))
         counts = {int(token): int(count) for token, count in content["p_baseline_dict"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(

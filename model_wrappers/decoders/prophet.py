@@ -13,10 +13,9 @@ from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_bl
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
 
-EARLY, MID = (
-    0.33,
-    0.67,
-)  # shares of the steps at which a lower threshold begins; the official code's
+# Shares of the steps at which a lower threshold begins; the official code's.
+EARLY = 0.33
+MID = 0.67
 
 
 class ProphetOptions(EndOptions, frozen=True, kw_only=True):
@@ -49,7 +48,10 @@ class Foresight:
 
     def __init__(self, request: Request, options: ProphetOptions, steps: int) -> None:
         self.choice = Choice(request, options)
-        self._request, self._options, self._steps, self._step = request, options, steps, 0
+        self._request = request
+        self._options = options
+        self._steps = steps
+        self._step = 0
         self._answer_L = torch.zeros_like(request.x_1L[0], dtype=torch.bool)
         if options.answer_start is None:
             self._answer_L[request.start :] = True
@@ -90,10 +92,6 @@ class Foresight:
 
     def _threshold(self) -> float:
         progress = self._step / self._steps
-        return (
-            self._options.early
-            if progress < EARLY
-            else self._options.mid
-            if progress < MID
-            else self._options.late
-        )
+        if progress < EARLY:
+            return self._options.early
+        return self._options.mid if progress < MID else self._options.late

@@ -36,16 +36,21 @@ class RenoiseOptions(Options, frozen=True, kw_only=True):
 
 def decode_renoise(request: Request, options: RenoiseOptions) -> None:
     """Fill the response; its randomness is that of its own temperatures."""
-    x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
+    x_1L = request.x_1L
+    backbone = request.backbone
+    sampler = request.sampler
     ends = torch.tensor(
         [end for end in (backbone.eos_id, backbone.eot_id) if end is not None], device=x_1L.device
     )
     encoded = None
     for block in request.blocks():
-        begin, end, count = block.start, block.stop, len(block)
+        begin = block.start
+        end = block.stop
+        count = len(block)
         at_C = torch.arange(begin, end, device=x_1L.device)
         request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size).to(x_1L.device))
-        previous_1CV, seen = None, list[torch.Tensor]()
+        previous_1CV = None
+        seen = list[torch.Tensor]()
         for left in range(options.steps, 0, -1):
             logits_1CV, encoded = backbone.denoise(
                 x_1L[:, :begin], x_1L[:, begin:end], previous_1CV, encoded
@@ -54,7 +59,8 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
                 options.t_min + (options.t_max - options.t_min) * (left / options.steps)
             )
             probs_CV = torch.softmax(previous_1CV[0], -1, dtype=torch.float32)
-            drawn_C, likeliest_C = sampler.tokens(probs_CV), previous_1CV[0].argmax(-1)
+            drawn_C = sampler.tokens(probs_CV)
+            likeliest_C = previous_1CV[0].argmax(-1)
             entropy_C = torch.distributions.Categorical(logits=previous_1CV[0]).entropy()
             kept_C = within(entropy_C, options.entropy_bound)
             request.commit(

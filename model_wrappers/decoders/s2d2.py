@@ -48,19 +48,21 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
 
     Raises ValueError for a model whose logits predict the next position.
     """
-    x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
+    x_1L = request.x_1L
+    backbone = request.backbone
+    sampler = request.sampler
     if backbone.reads_at:
         raise ValueError(
             "s2d2 verifies with masks, whose logits must predict their own position; this model's"
             " do not"
         )
-    temperature = (
-        request.temperature or 1.0
-    )  # of the probabilities that judge, where the drafts are the likeliest too
+    # of the probabilities that judge, where the drafts are the likeliest too
+    temperature = request.temperature or 1.0
     by_match = options.acceptance == "match" and not request.temperature
     schedule = quotas(request.block_length, options.steps or request.block_length)
     for block in request.blocks():
-        begin, end = block.start, block.stop
+        begin = block.start
+        end = block.stop
         for step, quota in enumerate(schedule):
             masked_N = begin + (x_1L[0, begin:end] == request.mask_id).nonzero()[:, 0]
             if not len(masked_N):
@@ -68,10 +70,10 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             logits_1NV, cache = backbone.context(x_1L, masked_N)
             draft_NV = token_probs(logits_1NV[0], temperature)
             token_N = draw(draft_NV, request.temperature, sampler)
-            run = 1 + int(
-                (masked_N.diff() == 1).cumprod(0).sum()
-            )  # masks without a gap, from the first on
-            at_S, draft_SV = masked_N[:run], draft_NV[:run]
+            # masks without a gap, from the first on
+            run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
+            at_S = masked_N[:run]
+            draft_SV = draft_NV[:run]
             committed = 0
             if run >= options.min_span and may_pay(draft_SV, options.min_expected):
                 drafts = token_N[:run].tolist()
@@ -150,10 +152,10 @@ def verify(
     begin: of the block. cache: what the draft's pass kept, the block with its masks last, which is
     hidden again.
     """
-    x_L, kept = request.x_1L[0], cache.get_seq_length()
-    chain_C = torch.arange(
-        begin, int(at_S[-1]), device=x_L.device
-    )  # the block's tokens, each seeing those before it
+    x_L = request.x_1L[0]
+    kept = cache.get_seq_length()
+    # the block's tokens, each seeing those before it
+    chain_C = torch.arange(begin, int(at_S[-1]), device=x_L.device)
     position_M = torch.cat([chain_C, at_S])
     ids_M = torch.cat([x_L.index_put((at_S,), draft_S)[chain_C], x_L[at_S]])
     sees_MC = chain_C < position_M[:, None]

@@ -140,12 +140,11 @@ def _struct(
     """Options of these names, types and defaults, checked as `kind` checks them."""
     fields = [(option, types[option], default) for option, default in defaults.items()]
     if issubclass(kind, Options):
-        bases, checks = (kind,), None
+        bases = (kind,)
+        checks = None
     else:
-        bases, checks = (
-            (Options,),
-            {"check": lambda options: kind(**msgspec.structs.asdict(options))},
-        )
+        bases = (Options,)
+        checks = {"check": lambda options: kind(**msgspec.structs.asdict(options))}
     made: Any = msgspec.defstruct(
         name, fields, bases=bases, namespace=checks, frozen=True, kw_only=True
     )

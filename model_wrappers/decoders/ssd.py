@@ -35,7 +35,9 @@ class Link(NamedTuple):
 
 def decode_ssd(request: Request, options: SSDOptions) -> None:
     """Fill the response; a window is one verified chain."""
-    backbone, x_1L, start = request.backbone, request.x_1L, request.start
+    backbone = request.backbone
+    x_1L = request.x_1L
+    start = request.start
     choice = Choice(request, options)
     drafts: list[Link] = []
     done = rounds = (

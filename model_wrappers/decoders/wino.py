@@ -14,11 +14,10 @@ from model_wrappers.decoders.llada import Choice, UnmaskOptions, highest
 from model_wrappers.options import Share
 from model_wrappers.request import Request, fill_after_eos
 
-LEAST_LIMIT, MOST_LIMIT, SHARE = (
-    5,
-    20,
-    0.7,
-)  # most commits of a step: a share of the masks, within these bounds
+# Most commits of a step: a share of the masks, within these bounds.
+LEAST_LIMIT = 5
+MOST_LIMIT = 20
+SHARE = 0.7
 # a step revokes fewer positions than the step before committed; the first one fewer than this
 FIRST_REVOCATIONS = 30
 
@@ -37,12 +36,14 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
     attention mask."""
     if not request.backbone.can_extend:
         raise ValueError("wino needs a backbone with an attention mask (a method `extend`)")
-    x_1L, mask_id = request.x_1L, request.mask_id
+    x_1L = request.x_1L
+    mask_id = request.mask_id
     length = x_1L.shape[1]
     choice = Choice(request, options, torch.float64)
     given_L = x_1L[0] != mask_id
     for places in request.blocks():
-        begin, end = places.start, places.stop
+        begin = places.start
+        end = places.stop
         block = torch.arange(begin, end, device=x_1L.device)
         choice.cache.begin_block(begin, end)
         shadow = Shadow(request, block)
@@ -55,9 +56,8 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
                 break
             # The model reads the candidates where they stand, and judges what is committed here
             # through the shadow.
-            held = block[
-                ~masked_L[block] & ~given_L[block]
-            ]  # committed here, so that they may be revoked
+            # committed here, so that they may be revoked
+            held = block[~masked_L[block] & ~given_L[block]]
             read_N = torch.cat([position_N, shadow.of(held)])
             logits_NV = choice.cache.logits(
                 shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM
@@ -94,16 +94,17 @@ class Shadow:
     """
 
     def __init__(self, request: Request, block: torch.Tensor) -> None:
-        self._block, self._mask_id, self._lead = block, request.mask_id, -request.backbone.reads_at
+        self._block = block
+        self._mask_id = request.mask_id
+        self._lead = -request.backbone.reads_at
         self._length = length = request.x_1L.shape[1]
         self._at = torch.stack([block - back for back in range(self._lead, -1, -1)], 1).flatten()
         self.position_M = torch.cat([torch.arange(length, device=block.device), self._at])
         total = length + len(self._at)
         self.visible_MM = torch.zeros(total, total, dtype=torch.bool, device=block.device)
         self.visible_MM[:, :length] = True
-        judged = block.repeat_interleave(
-            1 + self._lead
-        )  # by which mask, and by what stands before it
+        # by which mask, and by what stands before it
+        judged = block.repeat_interleave(1 + self._lead)
         is_mask = self._at == judged
         self.visible_MM[length:, length:] = is_mask | (judged[:, None] == judged)
         for back in range(1 + self._lead):

@@ -59,7 +59,8 @@ def _write(book: Book, out: Path) -> int:
         (out / folder).mkdir(parents=True)
     (out / MARK).touch()
     table = overview(book)
-    traced, films = set(), 0
+    traced = set()
+    films = 0
     for name, film in traces(book):
         _data(out, name, film, packed=True)
         traced |= {series for own in film["of"].values() for series in own}
@@ -274,7 +275,8 @@ def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
 
 
 def _whiskers(row: dict[Any, Any], name: str) -> dict[str, Any]:
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    low = row.get(f"{name}_low")
+    high = row.get(f"{name}_high")
     if pd.isna(low) or pd.isna(high):
         return {"visible": False}
     # Rounding can make an interval of width 0 negative.

@@ -117,7 +117,8 @@ def open_book(runs: Sequence[Run]) -> Book:
 def _suite_numbers(run: Run, name: str, suites: list[ShownSuite]) -> dict[str, int]:
     """The number of each suite of a run in `suites`, to which those are added that are not there
     yet."""
-    found, held = {}, set(run.items["suite"].unique())
+    found = {}
+    held = set(run.items["suite"].unique())
     for key, title in suite_titles(run).items():
         if key not in held:
             continue
@@ -147,7 +148,8 @@ def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
         return [None] * len(frame)
     values = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=np.nan)
     rounded = np.round(values, digits)
-    return [None if np.isnan(v) else (int(v) if digits == 0 else float(v)) for v in rounded]
+    kind = int if digits == 0 else float
+    return [None if np.isnan(value) else kind(value) for value in rounded]
 
 
 LIKELY = 10_000  # a probability of 1, as a number of a trace
@@ -276,10 +278,8 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
         for _, trace in each_frame(run.folder):
             vocabulary[trace.tokenizer].update(trace.pieces)
-            series, suite = (
-                book.series_numbers.get((number, trace.method)),
-                book.suite_numbers[number].get(trace.suite),
-            )
+            series = book.series_numbers.get((number, trace.method))
+            suite = book.suite_numbers[number].get(trace.suite)
             if series is not None and suite is not None:
                 files[suite, trace.item // book.items_a_file].append((trace.item, series, trace))
         vocabularies.append(vocabulary)

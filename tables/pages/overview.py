@@ -64,7 +64,8 @@ def overview(book: Book) -> Overview:
     means: list[pd.DataFrame] = []
     settings: list[dict[tuple[str, str], str]] = []
     for run, numbers in zip(book.runs, book.suite_numbers, strict=True):
-        measured, pairs = measure(run), paired(run)
+        measured = measure(run)
+        pairs = paired(run)
         settings.append(_settings(run))
         # A setting that holds on all suites is said of the row, any other of its cells.
         own = {

@@ -13,7 +13,8 @@ from harness.measures.notes import OTHER_TOKENIZER, joined, lettered
 from harness.measures.table import BY_SEED, method_labels, suite_titles, suites_with, timed
 from harness.records.store import Run
 
-MEAN, MEAN_TITLE = "mean", "Mean"
+MEAN = "mean"
+MEAN_TITLE = "Mean"
 
 
 @dataclass(frozen=True)

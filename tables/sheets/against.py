@@ -41,7 +41,8 @@ def against_table(
     compared: pd.DataFrame, measured: pd.DataFrame, run: Run, reference: str
 ) -> Table:
     """The frame of `measures.against.against` as a table: a row per method, its intervals below."""
-    labels, titles = method_labels(run), suite_titles(run)
+    labels = method_labels(run)
+    titles = suite_titles(run)
     groups = {suite: title for suite, title in titles.items() if suite in set(compared["suite"])}
     if ALL in set(compared["suite"]):
         groups[ALL] = "All"
@@ -111,12 +112,9 @@ def _notes(
     found = []
     for method, suite in zip(compared["method"], compared["suite"], strict=True):
         beside = texts.get((reference, suite), "")
-        found.append(
-            joined(
-                texts.get((method, suite), ""),
-                f"{method_labels(run)[reference]}: {beside}" * bool(beside),
-            )
-        )
+        if beside:
+            beside = f"{method_labels(run)[reference]}: {beside}"
+        found.append(joined(texts.get((method, suite), ""), beside))
     return found
 
 

@@ -62,7 +62,8 @@ def measures(request: TableRequest) -> Iterator[Sheet]:
     wanted."""
     if not request.measures:
         return
-    run, ledger = request.run, token_ledger(request.run)
+    run = request.run
+    ledger = token_ledger(request.run)
     of_responses = (
         ("measures", MEASURES, OF_MEASURES, ledger),
         ("tokens", COUNTS, OF_COUNTS, ledger),
@@ -127,7 +128,8 @@ def windows(request: TableRequest) -> Iterator[Sheet]:
 def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
     """The paper's theorem and the measured windows, if FeF methods have any; OF_SECONDS only of a
     timed run."""
-    run, expected = request.run, theory(request.run)
+    run = request.run
+    expected = theory(request.run)
     if expected.empty:
         return
     of_seconds = timed(run)

@@ -42,13 +42,12 @@ from tables.sheets import (
     shown_metrics,
 )
 
-WHAT, WHAT_UNTIMED = (
-    "Accuracy (%) and speedups over LLaDA.",
-    "Accuracy (%), and forward passes beside LLaDA's.",
-)
-SUBROWS_MEANING = "Below each row 95% intervals, and p-values by Holm adjusted for {} comparison{}."
+WHAT = "Accuracy (%) and speedups over LLaDA."
+WHAT_UNTIMED = "Accuracy (%), and forward passes beside LLaDA's."
+SUBROWS_MEANING = "Below each row 95% intervals, and p-values by Holm adjusted for {}."
 PUBLISHED = Metric("published", "Published", "", "", "published_note", "accuracy_full")
-INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
+INTERVAL = "95% interval"
+P_VALUE = "p vs LLaDA (Holm)"
 SMALLEST = 0.001  # p-values below are not printed
 DECIMALS = {ACCURACY.value: 1, SPEED.value: 2}  # of the ends of intervals
 
@@ -98,7 +97,8 @@ def suites_table(
     minor: frozenset[int] = frozenset()
     if pairs is not None:
         comparisons = int(measured["p_value"].notna().sum())
-        sentences.append(SUBROWS_MEANING.format(comparisons, "s" * (comparisons != 1)))
+        counted = "1 comparison" if comparisons == 1 else f"{comparisons} comparisons"
+        sentences.append(SUBROWS_MEANING.format(counted))
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
     sentences += [*setting(measured, run, timing(run)), *titles[1:]]
     return Table(name, sentences, with_checkpoints(cells, list(order), minor, run), notes, minor)
@@ -149,7 +149,9 @@ def with_subrows(
     """The rows of `grid`, one per method, each with its intervals and p-values below; and which
     rows these are."""
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
-    body, labels, minor = [], [], set()
+    body = []
+    labels = []
+    minor = set()
     for number, method in enumerate(methods):
         columns = [
             (rows.get((method, suite), {}), metric) for suite in groups for metric in metrics
@@ -243,7 +245,8 @@ def tables_of(
     columns = MEASURES if pairs is None else [*MEASURES, *UNCERTAINTY]
     tables = []
     for name, methods in shown.items():
-        own, ablation = by_method.loc[methods].reset_index(), ABLATIONS.get(name, MAIN)
+        own = by_method.loc[methods].reset_index()
+        ablation = ABLATIONS.get(name, MAIN)
         if pairs is not None:
             own = with_intervals(own, pairs)
         same = same_tokens(run, methods) if ablation.lossless else ""

@@ -56,12 +56,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     with forgotten(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mine.py").write_text(LEFT_TO_RIGHT)
+        # a file that is found from this folder alone
         methods = [
             "llada",
             "fef(steps=2)",
             "mine.py:mine",
             fill,
-        ]  # a file that is found from this folder alone
+        ]
         options = {"gen_length": 12, "threads": 1, "trace": True}
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="one", **options)
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="two", workers=2, **options)

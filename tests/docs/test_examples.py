@@ -15,9 +15,8 @@ FOUND = [
     for page in PAGES
     for shown in SHOWN.findall(page.read_text(encoding="utf-8"))
 ]
-EXAMPLES = [
-    (name, code, said) for name, code, said in FOUND if "print(" in code
-]  # what is saved as a file prints nothing
+# what is saved as a file prints nothing
+EXAMPLES = [(name, code, said) for name, code, said in FOUND if "print(" in code]
 
 
 def test_the_first_example_shows_what_it_prints() -> None:

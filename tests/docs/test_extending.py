@@ -149,9 +149,8 @@ def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
     ids_1L = torch.tensor([[5, 1, 39, 39, 7, 39]])
     other_1L = ids_1L.clone()
     other_1L[0, -1] = 3
-    assert not torch.allclose(
-        backbone.logits(ids_1L)[0, 0], backbone.logits(other_1L)[0, 0]
-    )  # it looks ahead
+    # it looks ahead
+    assert not torch.allclose(backbone.logits(ids_1L)[0, 0], backbone.logits(other_1L)[0, 0])
     assert not (decode(backbone, torch.tensor([3, 14]), "fef", gen_length=8).tokens == 39).any()
 
 

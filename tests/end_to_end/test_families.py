@@ -42,9 +42,8 @@ def test_every_family_runs_published_decoders_caches_and_two_streams(
     assert len(items) == 12 and (out / "tables" / "main.md").exists()
     for suite in ("gsm8k", "mbpp"):
         of_suite = items.xs(suite, level="suite")
-        assert (
-            of_suite.loc["freedave", "tokens_hash"] == of_suite.loc["llada", "tokens_hash"]
-        )  # it is lossless
+        # it is lossless
+        assert of_suite.loc["freedave", "tokens_hash"] == of_suite.loc["llada", "tokens_hash"]
         assert (
             of_suite.loc["threshold+dual", "cached_tokens"]
             > 0

@@ -4,6 +4,8 @@ measure a token."""
 import shutil
 from pathlib import Path
 
+import pytest
+
 from harness import run
 from harness.measures.notes import OTHER_TOKENIZER
 from harness.measures.parallelism import token_ledger
@@ -12,12 +14,12 @@ from model_wrappers.backbones.registry import SHIPPED
 from tables.render import render
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> None:
     folder = shutil.copytree(SHIPPED["nano-ar"], tmp_path / "other")
     template = folder / "chat_template.jinja"
-    template.write_text(
-        "Now. " + template.read_text()
-    )  # other prompts, as another tokenizer makes them
+    # other prompts, as another tokenizer makes them
+    template.write_text("Now. " + template.read_text())
     line = [
         "--model",
         f"base=nano,ar={folder}",

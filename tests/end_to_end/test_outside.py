@@ -220,6 +220,7 @@ def test_in_python_a_run_is_frames(outside: Path) -> None:
     assert "mine" in SUITES and SUITES["mine"].questions is not None
 
 
+@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.parametrize(("untimed", "beside"), [(True, 0), (False, 1)])
 def test_only_a_timed_run_decodes_and_measures_beside_its_items(
     outside: Path, untimed: bool, beside: int
@@ -233,8 +234,7 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(
 
     how = {"limit": 2, "untimed": untimed, "out": outside / "run"}
     harness.evaluate([counted, "fef-2(gen_length=8)"], [f"mine={outside}/q.jsonl"], **how)
-    assert (
-        len(decoded) == beside + 2 and len(set(decoded)) == beside + 1
-    )  # the items share a prompt
+    # the items share a prompt
+    assert len(decoded) == beside + 2 and len(set(decoded)) == beside + 1
     passes = outside / "run" / "passes.jsonl"
     assert bool(passes.exists() and read_lines(passes)) == bool(beside)

@@ -29,10 +29,11 @@ from harness.sandbox.program import choose
 from harness.suites.registry import suite_named
 
 KEYS = ["method", "suite", "item"]
+# of nano's responses; .ci/run has a timed run of all suites
 LENGTHS = {
     "gsm8k": 48,
     "humaneval": 48,
-}  # of nano's responses; .ci/run has a timed run of all suites
+}
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +159,8 @@ def test_real_files_and_an_official_checkpoint_go_the_same_way(
     assert len(run.items) == 2 * len(suites)
     assert run.items["correct"].notna().all() or choose().sandbox is None
     prompts = run.items.set_index("suite")["prompt_tokens"]
-    assert (
-        prompts["gsm8k"].min() > 10 * prompts["math"].max()
-    )  # four solved problems are before the real GSM8K prompt
+    # four solved problems are before the real GSM8K prompt
+    assert prompts["gsm8k"].min() > 10 * prompts["math"].max()
     assert run.config.suites["math"].configuration == "math_0shot_gen_11c4b5"
     table = (tmp_path / "run" / "tables" / "main.md").read_text().replace("\\", "")
     digest = str(run.config.suites["gsm8k"].configuration_sha256)[:8]

@@ -139,9 +139,8 @@ def test_tangos_limit_is_where_the_score_test_stops_rejecting(
 ) -> None:
     limit = paired_lower_limit(lost, gained, n)
     share = restricted_share_lost(lost, gained, n, limit)
-    variance = n * (
-        2 * share + limit - limit**2
-    )  # of gained - lost, a difference of multinomial counts
+    # of gained - lost, a difference of multinomial counts
+    variance = n * (2 * share + limit - limit**2)
     score = (gained - lost - n * limit) / math.sqrt(variance)
     assert score == pytest.approx(Z, abs=1e-4) and paired_score(
         lost, gained, n, limit

@@ -18,9 +18,8 @@ def refused(
     capsys.readouterr()
     assert one_line_errors(lambda: main(list(line))) == 2
     said = capsys.readouterr().err.splitlines(keepends=True)
-    error = "".join(
-        line for line in said if not line.startswith("warning: other programs")
-    )  # of a busy machine
+    # of a busy machine
+    error = "".join(line for line in said if not line.startswith("warning: other programs"))
     assert error.startswith("error: ") and error.count("\n") == 1, error
     return error
 

@@ -135,9 +135,8 @@ def random_model(name: str, seed: int = 0, **changes: Any) -> Any:
         model: Any = FAMILIES[name].imported().model(config)
         with torch.no_grad():
             for weight in model.parameters():
-                if (
-                    weight.dim() == 1
-                ):  # scales of norms, which begin as ones, and biases, which begin as zeros
+                # scales of norms, which begin as ones, and biases, which begin as zeros
+                if weight.dim() == 1:
                     weight.add_(0.3 * torch.randn(weight.shape))
     return model
 

@@ -97,13 +97,13 @@ def ray_nodes(folder: Path, *cpus: int, **environment: str) -> Iterator[Nodes]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
+    # a process keeps the first token that it has
     token = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": TOKEN,
-    }  # a process keeps the first token that it has
-    short = tempfile.TemporaryDirectory(
-        prefix="ray-"
-    )  # the path of a socket may not be longer than 107 bytes
+    }
+    # the path of a socket may not be longer than 107 bytes
+    short = tempfile.TemporaryDirectory(prefix="ray-")
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": short.name}
     cluster = Nodes(folder, f"127.0.0.1:{port}", token | quiet | environment)
     try:

@@ -31,9 +31,8 @@ def query_logits(
     total = len(ids)
     visible = torch.zeros(total, total, dtype=torch.bool)
     visible[:length, :length] = True
-    for n in range(
-        m
-    ):  # clean token n: the context but for the segment up to it, and the clean tokens up to it
+    # clean token n: the context but for the segment up to it, and the clean tokens up to it
+    for n in range(m):
         visible[length + n, :length] = True
         visible[length + n, segment[: n + 1]] = False
         visible[length + n, length : length + n + 1] = True

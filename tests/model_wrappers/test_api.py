@@ -269,11 +269,12 @@ def test_a_draft_of_ones_own_is_counted_as_one(tiny: Backbone, prompt: torch.Ten
 
     trace = decode(tiny, prompt, decoder, gen_length=8).trace
     assert (trace.forwards, trace.draft_forwards, trace.draft_rows) == (8 + 2 + 6, 6, 7)
+    # and outside of a response nothing counts
     assert other.logits(prompt[None]).shape == (
         1,
         5,
         40,
-    )  # and outside of a response nothing counts
+    )
 
 
 def test_responses_of_a_batch_count_what_each_calls(tiny: Backbone, prompt: torch.Tensor) -> None:

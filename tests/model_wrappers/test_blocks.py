@@ -21,9 +21,8 @@ from model_wrappers.sampling import token_probs
 from model_wrappers.trace import Decoded, EventLog
 
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
-PROMPT = torch.tensor(
-    [3, 1, 4, 1, 5, 9, 2]
-)  # in blocks of 4: one whole block, and three tokens of the next
+# in blocks of 4: one whole block, and three tokens of the next
+PROMPT = torch.tensor([3, 1, 4, 1, 5, 9, 2])
 ORIGINS = ("sequence", "response")
 
 
@@ -84,9 +83,8 @@ def test_kept_blocks_give_the_logits_of_a_pass_over_everything(model: Backbone) 
             torch.testing.assert_close(
                 logits_NV, whole(model, ids_L, grid)[masked], rtol=1e-4, atol=1e-4
             )
-            assert (
-                ledger.tokens - before <= 2 * 4 or before == 0
-            )  # the block, and once the finished one before it
+            # the block, and once the finished one before it
+            assert ledger.tokens - before <= 2 * 4 or before == 0
             ids_L[masked[0]] = int(torch.randint(0, EOS, (1,), generator=draws))
         begin = end
 
@@ -339,9 +337,8 @@ def test_linear_speculation_gives_the_tokens_of_one_at_a_time(model: Backbone) -
         ids_L = torch.cat([ids_L, one_by_one(model, ids_L, grid, at).argmax(-1)])
     out = respond(model, **WAYS["linear speculation"])
     assert out.tokens.tolist() == ids_L[len(PROMPT) :].tolist()
-    assert (
-        sum(window.committed for window in out.trace.windows) == 16
-    )  # and nothing behind the response
+    # and nothing behind the response
+    assert sum(window.committed for window in out.trace.windows) == 16
 
 
 def test_a_trace_replays_to_the_tokens_and_windows_of_the_response(model: Backbone) -> None:

@@ -170,9 +170,8 @@ def test_an_observer_changes_nothing(tiny: Backbone, prompt: torch.Tensor) -> No
 
 
 def test_a_window_counts_what_is_in_the_response(tiny: Backbone) -> None:
-    request = replace(
-        request_for(tiny, [3, 39, 39, 39, 39]), end=3
-    )  # the model's last block has two positions more
+    # the model's last block has two positions more
+    request = replace(request_for(tiny, [3, 39, 39, 39, 39]), end=3)
     window = Window(0, 0, 1, proposed=3, accepted=3, committed=3)
     request.record(window)  # scattered: where it stands is not known
     for number, positions in enumerate(([1, 2, 3], [4, 2, 1], [3, 4]), 1):

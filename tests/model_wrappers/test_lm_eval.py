@@ -84,9 +84,8 @@ def test_a_text_ends_before_until_and_at_max_gen_toks(nano: Backbone) -> None:
     eight, four = (
         model.generate_until(generations(context, max_gen_toks=most))[0] for most in (8, 4)
     )
-    assert eight.startswith(four) and len(four) < len(
-        eight
-    )  # decoded in a block of 8, cut at 4 tokens
+    # decoded in a block of 8, cut at 4 tokens
+    assert eight.startswith(four) and len(four) < len(eight)
 
 
 def test_sampling_is_the_tasks_and_repeats_differ(nano: Backbone) -> None:
@@ -240,9 +239,8 @@ def test_likelihoods_are_those_of_continuations_and_their_costs_are_kept(
         found, written, lines(tmp_path / "costs"), strict=True
     ):
         whole = nano.text_tokenizer()(context + continuation).input_ids
-        read = len(
-            nano.text_tokenizer()(context.strip()).input_ids
-        )  # the space is the continuation's
+        # the space is the continuation's
+        read = len(nano.text_tokenizer()(context.strip()).input_ids)
         own = model.likelihood(torch.tensor(whole[:read]), torch.tensor(whole[read:]))
         assert value == own.value and not greedy
         assert (line["rows"], line["forwards"]) == (16, 1) and line["doc_id"] == 0

@@ -89,9 +89,8 @@ def main() -> None:
     tensors = {"ids": ids_BL}
     with torch.inference_mode():
         for dtype in (torch.float32, torch.bfloat16):
-            for weight in (
-                model.parameters()
-            ):  # `model.to` would cast what from_pretrained leaves as fp32: the angles
+            # `model.to` would cast what from_pretrained leaves as fp32: the angles
+            for weight in model.parameters():
                 weight.data = weight.data.to(dtype)
             length = config.get("block_size", config.get("bd_size"))
             seen = {} if length is None else {"attention_mask": in_blocks(length)}

@@ -239,9 +239,8 @@ class Official:
     def _freedave(self) -> Any:
         folder = repository(self._checkouts, "freedave")
         sys.path.insert(0, str(folder))
-        decorators: Any = types.ModuleType(
-            "deprecated"
-        )  # a package that is wanted for a mark on one function
+        # a package that is wanted for a mark on one function
+        decorators: Any = types.ModuleType("deprecated")
         decorators.deprecated = lambda *_: lambda function: function
         sys.modules.setdefault("deprecated", decorators)
         made = importlib.import_module("generation.core").DLMGeneration(device=torch.device("cpu"))
@@ -378,9 +377,8 @@ class Official:
                 **theirs,
             }
             out = function(model, mask_id=mask_id, **given(prompt), **told)
-            return out.masked_fill(
-                out == mask_id, eos_id
-            )  # behind the block that holds EOS nothing is decoded
+            # behind the block that holds EOS nothing is decoded
+            return out.masked_fill(out == mask_id, eos_id)
 
         return run, OursInBlocks(self._backbone)
 
@@ -404,9 +402,8 @@ def compare(official: Official, backbone: Backbone, case: Case, count: int) -> d
     unlike = []
     seconds = {"official": 0.0, "ours": 0.0}
     forwards = 0
-    official.respond(
-        case, PAPER_SUITES[0], prompts(backbone, PAPER_SUITES[0])[0]
-    )  # loads the code and warms up
+    # loads the code and warms up
+    official.respond(case, PAPER_SUITES[0], prompts(backbone, PAPER_SUITES[0])[0])
     for suite in PAPER_SUITES:
         for item, prompt_P in enumerate(prompts(backbone, suite)[:count]):
             began = time.perf_counter()

@@ -37,9 +37,8 @@ def one_by_one(
     sums."""
     out_ND = torch.zeros_like(hidden_ND)
     for number in range(experts.num_experts):
-        slot_M, token_M = expert_NK.T.eq(number).nonzero(
-            as_tuple=True
-        )  # rows in its order: they round by place
+        # rows in its order: they round by place
+        slot_M, token_M = expert_NK.T.eq(number).nonzero(as_tuple=True)
         gate, up = experts.gate_up_proj[number].chunk(2)
         inner = F.silu(F.linear(hidden_ND[token_M], gate)) * F.linear(hidden_ND[token_M], up)
         made = F.linear(inner, experts.down_proj[number]) * weight_NK[token_M, slot_M, None]

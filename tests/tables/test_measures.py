@@ -72,30 +72,25 @@ def test_every_definition_gives_what_its_source_counts(tmp_path: Path) -> None:
 
     out, before = torch.tensor(RESPONSES), torch.full((2, PROMPT), 9)
     whole = torch.cat([before, out], dim=1)
-    text = [
-        row.index(TURN) for row in RESPONSES
-    ]  # tokens of the decoded text, which ends where the model's turn does
+    # tokens of the decoded text, which ends where the model's turn does
+    text = [row.index(TURN) for row in RESPONSES]
     no_eos = (whole != EOS).sum(1)
     assert row["tpf_content"] == sum(text) / sum(CALLS)  # d3LLM: re-encoded text / NFE
-    assert row["tpf_content_mean"] == np.mean(
-        np.divide(text, CALLS)
-    )  # Diffulex: mean over requests
+    # Diffulex: mean over requests
+    assert row["tpf_content_mean"] == np.mean(np.divide(text, CALLS))
     passes = torch.tensor(CALLS)
-    mine = DiffusionGemmaGenerationMixin._compute_tokens_per_forward(
-        whole, passes, PROMPT, EOS
-    )  # of each row
+    # of each row
+    mine = DiffusionGemmaGenerationMixin._compute_tokens_per_forward(whole, passes, PROMPT, EOS)
     assert row["tpf_written"] == pytest.approx(float((mine * passes).sum() / passes.sum()))
     never = 156892  # dInfer's EOS, which LLaDA-8B has no token for, so that padding counts
     assert row["tpf_generated"] == int((whole != never).sum() - 2 * PROMPT) / sum(CALLS)
     assert row["tps_content"] == sum(text) / sum(SECONDS)  # Fast-dLLM v1, d3LLM
     assert row["tps_content_mean"] == np.mean(np.divide(text, SECONDS))  # Diffulex
-    assert row["tps_written"] == int(no_eos.sum() - 2 * PROMPT) / sum(
-        SECONDS
-    )  # dInfer, were the EOS LLaDA's
+    # dInfer, were the EOS LLaDA's
+    assert row["tps_written"] == int(no_eos.sum() - 2 * PROMPT) / sum(SECONDS)
     assert row["tps_generated"] == int((whole != never).sum() - 2 * PROMPT) / sum(SECONDS)
-    assert row["tps_seen"] == int(no_eos.sum()) / sum(
-        SECONDS
-    )  # Fast-dLLM v1 counts what is no EOS, prompt and all
+    # Fast-dLLM v1 counts what is no EOS, prompt and all
+    assert row["tps_seen"] == int(no_eos.sum()) / sum(SECONDS)
     assert row["positions_per_token"] == 200 / 50
     assert (row["seconds_median"], row["seconds_90"]) == (2.5, pytest.approx(3.7))
     assert row["first_block_seconds"] == 1.25 and np.isnan(row["content_seconds"])
@@ -128,9 +123,8 @@ def test_a_last_setting_that_is_cut_has_no_published_aup_and_hardly_changes_the_
     with np.errstate(all="raise"):
         assert np.isnan(aup(tpf, 0 * kept, 0.0))
     assert abs(area(tpf, kept, reference) - area(tpf, cut, reference)) < 0.1
-    assert (
-        area(tpf, np.array([60.0, 60.0]), reference) == 240.0
-    )  # all tokens a forward at the reference's accuracy
+    # all tokens a forward at the reference's accuracy
+    assert area(tpf, np.array([60.0, 60.0]), reference) == 240.0
     assert area(tpf, cut, reference) == 60.0 + 1.5 * 60.0  # the second is worth nothing
 
 
@@ -154,9 +148,8 @@ def test_an_area_changes_with_no_rival_and_its_interval_holds_it(tmp_path: Path)
         80.0,
         70.0,
     ]
-    assert (
-        own["area"][0] == beside["area"][0] == pytest.approx(80 * (20 / 108 - 20 / 216) / 2)
-    )  # 70 is worth nothing
+    # 70 is worth nothing
+    assert own["area"][0] == beside["area"][0] == pytest.approx(80 * (20 / 108 - 20 / 216) / 2)
     assert own["area_low"][0] <= own["area"][0] <= own["area_high"][0] > own["area_low"][0]
     assert np.isfinite([*own["aup"], *beside["aup"]]).all() and own["aup"][0] > beside["aup"][0]
 

@@ -25,9 +25,8 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
     commits = Commits(request, verifier, drafts, options, predicted, excluded, unranked)
     for block in request.blocks():
         unresolved = commits.begin_block(block)
-        n_rm = math.floor(
-            options.remask_fraction * len(unresolved) + 1e-9
-        )  # 0.29 * 100 is 28.999999999999996
+        # 0.29 * 100 is 28.999999999999996
+        n_rm = math.floor(options.remask_fraction * len(unresolved) + 1e-9)
         for step in range(options.steps):
             commits.begin_step(step)
             while unresolved:
@@ -64,7 +63,8 @@ def accept(
         return [], 0
     if proposal.probs_WV is None:
         return draw(target_WV, request.temperature, request.sampler).tolist(), 0
-    draft_WV, drafts = proposal.probs_WV[:wide], proposal.tokens[:wide]  # rho, z
+    draft_WV = proposal.probs_WV[:wide]  # rho
+    drafts = proposal.tokens[:wide]  # z
     return speculative_accept(target_WV, draft_WV, drafts, request.temperature, request.sampler)
 
 

@@ -84,12 +84,10 @@ class FullVerifier:
     """
 
     def __init__(self, request: Request, window: int, want_drafts: bool = False) -> None:
-        self._backbone, self._draft, self._x_1L, self._window = (
-            request.backbone,
-            request.draft,
-            request.x_1L,
-            window,
-        )
+        self._backbone = request.backbone
+        self._draft = request.draft
+        self._x_1L = request.x_1L
+        self._window = window
         self._want_drafts = want_drafts
         self.context: PositionLogits = {}
 
@@ -111,11 +109,9 @@ class FullVerifier:
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """One batch; with `want_drafts` one more row has all drafts, so that each row gives next
         drafts."""
-        wide, skip, want_drafts = (
-            max(1, len(proposal.tokens)),
-            proposal.first_target_1V is not None,
-            self._want_drafts,
-        )
+        wide = max(1, len(proposal.tokens))
+        skip = proposal.first_target_1V is not None
+        want_drafts = self._want_drafts
         rows = range(int(skip), wide + (want_drafts and wide < len(segment)))
         if not rows:
             return with_first(

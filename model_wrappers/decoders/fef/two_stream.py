@@ -56,17 +56,13 @@ class TwoStreamVerifier:
         by_confidence: bool = False,
         excluded: Sequence[int] = (),
     ) -> None:
-        self._backbone, self._draft, self._x_1L, self._window = (
-            request.backbone,
-            request.draft,
-            request.x_1L,
-            window,
-        )
-        self._anchor, self._refresh_below, self._by_confidence = (
-            anchor,
-            refresh_below,
-            by_confidence,
-        )
+        self._backbone = request.backbone
+        self._draft = request.draft
+        self._x_1L = request.x_1L
+        self._window = window
+        self._anchor = anchor
+        self._refresh_below = refresh_below
+        self._by_confidence = by_confidence
         self._excluded = list(excluded)
         self._left: list[int] = []  # of the segment, what is unresolved
         self._until_doubt: int | None = (
@@ -114,8 +110,10 @@ class TwoStreamVerifier:
         come from the token before, that token stands before its query, and neither sees what is at
         both places.
         """
-        context, device = self._cached, self._x_1L.device
-        self._segment, self._segment_S = segment, ids_tensor(segment, self._x_1L)
+        context = self._cached
+        device = self._x_1L.device
+        self._segment = segment
+        self._segment_S = ids_tensor(segment, self._x_1L)
         ordinal_S1 = torch.arange(len(segment) + 1, device=device)
         # Positions outside the segment come after all ordinals, so that everyone sees them.
         ordinal_L = torch.full((context,), len(segment) + 1, device=device).index_put(
@@ -148,7 +146,8 @@ class TwoStreamVerifier:
     def draft(self, segment: list[int]) -> PositionLogits:
         """Of the next window: queries see the committed tokens, and in the context all to come but
         their own."""
-        window, left = segment[: self._window], len(segment)
+        window = segment[: self._window]
+        left = len(segment)
         if not self._draft.is_model_of(self._backbone):
             return draft_forward(self._draft, self._x_1L, window)
         done = len(self._segment) - left
@@ -160,7 +159,8 @@ class TwoStreamVerifier:
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """One pass of a query for each position and the clean tokens before it; what is in doubt is
         left out."""
-        wide, done = max(1, len(proposal.tokens)), len(self._segment) - len(segment)
+        wide = max(1, len(proposal.tokens))
+        done = len(self._segment) - len(segment)
         queries = range(done + (proposal.first_target_1V is not None), done + wide)
         logits_NV = torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device)
         if queries:
@@ -190,10 +190,8 @@ class TwoStreamVerifier:
         )
         query_QK = sees_QK & self._elsewhere[queries.start : queries.stop, :columns]
         at_Q = self._segment_S[queries.start : queries.stop]
-        ids_Q, itself_QQ = (
-            self._x_1L[0, at_Q],
-            torch.eye(len(queries), dtype=torch.bool, device=at_Q.device),
-        )
+        ids_Q = self._x_1L[0, at_Q]
+        itself_QQ = torch.eye(len(queries), dtype=torch.bool, device=at_Q.device)
         a_query = 1 - model.reads_at  # tokens of a query
         if model.reads_at:
             at_Q, ids_Q = self._with_token_before(at_Q, ids_Q, sees_QK.expand_as(query_QK), tokens)

@@ -60,7 +60,8 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     adaptive_window: bool = False
 
     def check(self) -> None:
-        full, savings = self.verify == "full", ("skip_root_row", "reuse_drafts", "adaptive_window")
+        full = self.verify == "full"
+        savings = ("skip_root_row", "reuse_drafts", "adaptive_window")
         two_stream = {"anchor": None, "refresh_below": None, "order": "left-to-right"}
         alone = [name for name, usual in two_stream.items() if getattr(self, name) != usual]
         if full and alone:
@@ -93,12 +94,10 @@ class DraftSource:
     def __init__(
         self, request: Request, verifier: Verifier, options: FeFOptions, excluded: list[int]
     ) -> None:
-        self._request, self._verifier, self._options, self._excluded = (
-            request,
-            verifier,
-            options,
-            excluded,
-        )
+        self._request = request
+        self._verifier = verifier
+        self._options = options
+        self._excluded = excluded
         self._one_model = request.draft.is_model_of(request.backbone)
         self._draft_logits: PositionLogits = {}  # of positions to come, which need no further pass
         # with reuse_drafts, the step's: the next step's draft logits
@@ -107,29 +106,28 @@ class DraftSource:
 
     def begin_block(self) -> None:
         """Nothing is kept of another block."""
-        self._draft_logits, self._target_logits, self._first_is_target = {}, {}, False
+        self._draft_logits = {}
+        self._target_logits = {}
+        self._first_is_target = False
 
     def begin_step(self) -> None:
         """After re-masking: the target logits of the step before are draft logits of this one."""
-        self._draft_logits, self._target_logits, self._first_is_target = (
-            self._target_logits,
-            {},
-            False,
-        )
+        self._draft_logits = self._target_logits
+        self._target_logits = {}
+        self._first_is_target = False
 
     def propose(self, segment: list[int]) -> Proposal:
         """Drafts of the first positions of a segment, at most a window of them; none without
         speculation."""
         if self._verifier.context and self._one_model:
-            self._draft_logits, self._first_is_target = self._verifier.context, True
+            self._draft_logits = self._verifier.context
+            self._first_is_target = True
         if not self._options.speculative:
             return Proposal([], None, None)
         window = segment[: self._options.window]
         if any(at not in self._draft_logits for at in window):
-            self._draft_logits, self._first_is_target = (
-                self._verifier.draft(segment),
-                self._one_model,
-            )
+            self._draft_logits = self._verifier.draft(segment)
+            self._first_is_target = self._one_model
         logits_WV = torch.stack([self._draft_logits[at] for at in window])
         if self._options.adaptive_window:
             logits_WV = logits_WV[self._chances(segment, logits_WV) >= LEAST_CHANCE]
@@ -151,15 +149,11 @@ class DraftSource:
         if self._options.reuse_drafts:
             resolved = segment[: accepted + (not all_accepted)]
             self._target_logits.update(zip(resolved, verified.logits_WV, strict=False))
-            self._draft_logits, self._first_is_target = (
-                verified.next_drafts.get(accepted, {}),
-                all_accepted,
-            )
+            self._draft_logits = verified.next_drafts.get(accepted, {})
+            self._first_is_target = all_accepted
         else:
-            self._draft_logits, self._first_is_target = (
-                self._draft_logits if all_accepted else {},
-                False,
-            )
+            self._draft_logits = self._draft_logits if all_accepted else {}
+            self._first_is_target = False
 
     def _chances(self, segment: list[int], logits_WV: torch.Tensor) -> torch.Tensor:
         """By the draft probs, the chance of each position that all before it are accepted and not
@@ -191,26 +185,30 @@ class Commits:
         excluded: list[int],
         unranked: list[int],
     ) -> None:
-        self._request, self._verifier, self._drafts, self._options = (
-            request,
-            verifier,
-            drafts,
-            options,
-        )
-        self._predicted, self._excluded, self._unranked = predicted, excluded, unranked
-        self._block, self._step, self._round = range(0), 0, 0
+        self._request = request
+        self._verifier = verifier
+        self._drafts = drafts
+        self._options = options
+        self._predicted = predicted
+        self._excluded = excluded
+        self._unranked = unranked
+        self._block = range(0)
+        self._step = 0
+        self._round = 0
         self.confidence: dict[int, float] = {}
         self.after_eos: list[int] = []
 
     def begin_block(self, block: range) -> list[int]:
         """The predicted positions of a block, all of which are unresolved."""
-        self._block, self.confidence = block, {}
+        self._block = block
+        self.confidence = {}
         self._drafts.begin_block()
         return [at for at in self._predicted if at in block]
 
     def begin_step(self, step: int) -> None:
         """The next windows are of this diffusion step."""
-        self._step, self._round = step, 0
+        self._step = step
+        self._round = 0
         if self._options.confidence_scope == "pass":
             self.confidence = {}
 
@@ -230,9 +228,8 @@ class Commits:
         """
         resolved = segment[: len(tokens)]
         if tokens:
-            probs_N = verified.probs_of(
-                tokens, exclude=self._unranked
-            )  # pi(token) at temperature 1
+            # pi(token) at temperature 1
+            probs_N = verified.probs_of(tokens, exclude=self._unranked)
             rest: How = "corrected" if proposal.tokens else "drawn"
             how: list[How] = [
                 "accepted" if number < accepted else rest for number in range(len(tokens))
@@ -263,16 +260,15 @@ class Commits:
         accepted: int,
     ) -> None:
         """Note the window, and before it the drafts that it rejected."""
-        request, proposed = self._request, min(len(verified.logits_WV), len(proposal.tokens))
+        request = self._request
+        proposed = min(len(verified.logits_WV), len(proposal.tokens))
         drafts = slice(accepted, proposed)
 
         def rejected() -> Rejected:
             tokens = proposal.tokens[drafts]
             assert proposal.logits_WV is not None
-            of_draft, of_target = (
-                Verified(proposal.logits_WV[drafts], {}),
-                Verified(verified.logits_WV[drafts], {}),
-            )
+            of_draft = Verified(proposal.logits_WV[drafts], {})
+            of_target = Verified(verified.logits_WV[drafts], {})
             probs = (
                 each.probs_of(tokens, exclude=self._excluded) for each in (of_draft, of_target)
             )

@@ -30,22 +30,23 @@ def test_costs_are_measured_for_rows_lengths_and_windows_that_fit() -> None:
     assert list(tables) == ["rows", "lengths", "two-stream", "passes", "fits"]
     assert tables["rows"]["rows"].tolist() == [1, 2, 4] == list(costs.literal)
     assert tables["lengths"]["tokens"].tolist() == [6, 12, 24, 48]
+    # 80 > 64
     assert bench_costs(tiny_llada(), 20, 20, 1, (1, 2))[1]["lengths"]["tokens"].tolist() == [
         10,
         20,
         40,
-    ]  # 80 > 64
+    ]
     assert tables["two-stream"]["window"].tolist() == [4, 8, 16]  # 32 and 64 exceed the sequence
+    # nobody sees the last draft
     assert tables["two-stream"]["tokens"].tolist() == [
         2 * 4 - 1,
         2 * 8 - 1,
         2 * 16 - 1,
-    ]  # nobody sees the last draft
+    ]
     assert set(tables["two-stream"]["tokens"]) == set(costs.two_stream)
     assert tables["passes"].set_index("pass").loc["plain forward", "plain forwards"] == 1
-    measured = [
-        tables[name] for name in ("rows", "lengths", "two-stream")
-    ]  # the others are fitted or extrapolated
+    # the others are fitted or extrapolated
+    measured = [tables[name] for name in ("rows", "lengths", "two-stream")]
     assert all((table.select_dtypes("number") > 0).all(axis=None) for table in measured)
 
 

@@ -65,9 +65,8 @@ def test_every_decoder_tries_as_many_different_settings_its_defaults_first(
 
 def test_a_smaller_space_gives_all_it_has_once() -> None:
     assert settings("llada", SHORT, 8, 0, BLOCK_MODEL) == ["llada"]
-    assert (
-        len(settings("threshold", SHORT, 8, 0, BLOCK_MODEL)) == 5
-    )  # the default is one of its five
+    # the default is one of its five
+    assert len(settings("threshold", SHORT, 8, 0, BLOCK_MODEL)) == 5
 
 
 def test_blocks_divide_the_responses_of_every_suite() -> None:
@@ -290,9 +289,8 @@ def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
         settings("linear", SHORT, 10, 0, BLOCK_MODEL, linear)[0]
         == "s2d2(acceptance=match,min_span=1)"
     )
-    assert (
-        own_settings("llada/2(steps=8|16)", "llada/2")[0] == "llada/2"
-    )  # its steps are made from the length
+    # its steps are made from the length
+    assert own_settings("llada/2(steps=8|16)", "llada/2")[0] == "llada/2"
     assert own_settings("threshold+dual(tau=0.5)", "threshold-dual") == ["threshold+dual(tau=0.5)"]
 
 
@@ -385,11 +383,12 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(
         methods_named(str(path))
     )
+    # each with three checkpoints
     assert first["settings"] == {
         "llada": 6,
         "threshold": 6,
         "mine": 6,
-    }  # each with three checkpoints
+    }
     page = (tmp_path / "tuned" / "choice.md").read_text()
     assert (
         "\n| threshold | fast |" in page

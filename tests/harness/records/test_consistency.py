@@ -85,9 +85,8 @@ def test_what_people_do_to_records_is_read(
     meta["config"]["methods"]["llada"]["label"] = "LLaDA, mine"
     (tmp_path / "run.json").write_text(json.dumps(meta | {"config_hash": "0" * 16}))
     lines = (tmp_path / "items.jsonl").read_text().splitlines()
-    lines[0] = json.dumps(
-        items[0] | {"text": "stripped", "seed": 4.0}
-    )  # as pandas writes whole numbers
+    # as pandas writes whole numbers
+    lines[0] = json.dumps(items[0] | {"text": "stripped", "seed": 4.0})
     (tmp_path / "items.jsonl").write_text("\n\n".join([*lines[:-1], ""]) + "\n\n")
     (tmp_path / "windows.jsonl").unlink()
     run = read_run(tmp_path)

@@ -82,10 +82,11 @@ def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
     assert config["methods"]["llada/2"]["suites"]["math500"]["options"]["steps"] == 256
     fef = config["methods"]["fef-2"]["suites"]
     assert fef["gsm8k"] == {"gen_length": 256, "block_length": 256, "options": {"steps": 2}}
+    # rows differ in the method alone
     assert fef["humaneval"]["options"] == {
         "logits_eos_inf": True,
         "steps": 2,
-    }  # rows differ in the method alone
+    }
     assert fef["mbpp"]["options"] == {"confidence_eos_eot_inf": True, "steps": 2}
     names = {
         name: suite["configuration"].partition("_")[2] for name, suite in config["suites"].items()

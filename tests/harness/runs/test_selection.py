@@ -138,10 +138,11 @@ def test_what_was_asked_goes_before_all_else() -> None:
 
 def test_a_decoder_by_name_has_the_role_of_its_presets() -> None:
     methods = config_of("--methods", "fef(steps=2), fef(verify=two-stream)")["methods"]
+    # nano has one checkpoint for both
     assert [method["role"] for method in methods.values()] == [
         "fef",
         "fef",
-    ]  # nano has one checkpoint for both
+    ]
     untrained = config_of("--model", "base=nano", "--methods", "fef(steps=2)")["methods"][
         "fef(steps=2)"
     ]

@@ -159,9 +159,8 @@ def test_a_killed_harness_leaves_no_program_behind() -> None:
 
     def programs() -> list[psutil.Process]:
         children = psutil.Process(harness.pid).children()
-        return [
-            child for child in children if child.cpu_times().user > 1
-        ]  # longer than the probe takes
+        # longer than the probe takes
+        return [child for child in children if child.cpu_times().user > 1]
 
     assert eventually(lambda: bool(programs()))
     running = programs()[0]

@@ -208,9 +208,8 @@ def test_verdicts_of_a_run_may_come_from_two_sandboxes(finished_run: Path) -> No
     meta = json.loads((finished_run / "run.json").read_text())
     (finished_run / "run.json").write_text(json.dumps({**meta, "scoring": {"sandbox": "unsafe"}}))
     assert score_run(finished_run, pending=True)["sandbox"] == f"{choose().sandbox.name}, unsafe"  # type: ignore[union-attr]
-    assert read_run(finished_run).items["correct"].tolist() == [False] * 5 + [
-        True
-    ]  # the others have verdicts
+    # the others have verdicts
+    assert read_run(finished_run).items["correct"].tolist() == [False] * 5 + [True]
 
 
 def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
@@ -230,9 +229,8 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
     run = read_run(finished_run)
     verdicts = run.items.groupby("suite")["correct"].agg(list)
     assert verdicts["gsm8k"] == [True, True]
-    assert all(
-        verdicts[suite] == [False, False] for suite in RUN_CODE_SUITES
-    )  # those of an earlier scoring
+    # those of an earlier scoring
+    assert all(verdicts[suite] == [False, False] for suite in RUN_CODE_SUITES)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ from harness.suites.registry import (
 from harness.suites.spec import Problem, split_of
 from model_wrappers import load_backbone
 
-SHOT = [
-    name for name in GENERATED if name.endswith("-4shot")
-]  # of the problems of the suites before
+# of the problems of the suites before
+SHOT = [name for name in GENERATED if name.endswith("-4shot")]
 OWN = [name for name in GENERATED if name not in SHOT]
 
 
@@ -108,9 +107,8 @@ def test_a_long_word_problem_takes_so_many_right_equations(
 def test_a_response_fits_into_the_suites_length(suite: str) -> None:
     tokenizer = load_backbone("nano").text_tokenizer()
     for problem in all_of(suite, "test"):
-        assert (
-            len(tokenizer(problem.response).input_ids) < suite_named(suite).generated.length
-        )  # EoT closes it
+        # EoT closes it
+        assert len(tokenizer(problem.response).input_ids) < suite_named(suite).generated.length
 
 
 @pytest.mark.parametrize("suite", SHOT)

@@ -115,9 +115,8 @@ def test_only_masks_of_the_response_and_its_end_are_predicted() -> None:
         bool((copy[predicted] == MASK).all())
         and predicted.sum() == (made["block_weight"] == 1).sum()
     )
-    assert (
-        predicted[0].any() and not predicted[1, LENGTH:].any()
-    )  # its one block holds the EOS behind its two tokens
+    # its one block holds the EOS behind its two tokens
+    assert predicted[0].any() and not predicted[1, LENGTH:].any()
     assert made["target"][0].tolist() == [*EXAMPLES[0]["response"], EOS, EOS]
     again = batches()
     assert made.keys() == again.keys() and all(torch.equal(made[key], again[key]) for key in made)

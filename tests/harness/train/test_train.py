@@ -376,9 +376,8 @@ def test_the_learning_rate_is_the_papers_at_every_step(tmp_path: Path) -> None:
     made.create_optimizer_and_scheduler(steps)
     assert made.lr_scheduler is not None and made.optimizer is not None
     for step in range(steps):
-        if (
-            step < 50
-        ):  # the paper does not say from where; get_wsd_schedule warms up from its lowest rate
+        # the paper does not say from where; get_wsd_schedule warms up from its lowest rate
+        if step < 50:
             expected = 1e-5 * (0.1 + 0.9 * step / 50)
         elif step < 900:
             expected = 1e-5

@@ -143,7 +143,6 @@ def test_batches_begin_as_decoding_does_as_often_as_said() -> None:
     batches = TwoStreamBatches(CorruptedBatches(9, MASK, seed=0, lengths=()))
     sizes = torch.cat([batches(EXAMPLES[i : i + 4])["used"].sum(1) for i in range(0, 600, 4)])
     all_masked, first = (share + (1 - share) / RESPONSE for share in (ALL_MASKED, FIRST_ANCHOR))
-    bound = (
-        5 * (all_masked * first * (1 - all_masked * first) / 600) ** 0.5
-    )  # five standard deviations of a binomial
+    # five standard deviations of a binomial
+    bound = 5 * (all_masked * first * (1 - all_masked * first) / 600) ** 0.5
     assert float((sizes == RESPONSE).float().mean()) == pytest.approx(all_masked * first, abs=bound)

@@ -170,9 +170,8 @@ def test_what_was_changed_back_runs_as_before_and_hidden_states_change_nothing()
     backbone.logits(IDS_1L)
     assert backbone.is_changed
     handle.remove()
-    backbone.model(
-        IDS_1L, output_hidden_states=True
-    )  # for which transformers has hooks in all layers from here on
+    # for which transformers has hooks in all layers from here on
+    backbone.model(IDS_1L, output_hidden_states=True)
     backbone.logits(IDS_1L)
     assert not backbone.is_changed
 

@@ -64,9 +64,8 @@ def test_logits_at_positions_are_those_of_the_whole(backbone: Backbone) -> None:
 def test_a_shifted_model_reads_a_token_from_the_one_before_it(shifted: Backbone) -> None:
     with torch.inference_mode():
         raw_1LV = shifted.model(input_ids=IDS_1L).logits
-    expected_1LV = torch.cat(
-        [raw_1LV[:, :1], raw_1LV[:, :-1]], 1
-    )  # as the official samplers shift them
+    # as the official samplers shift them
+    expected_1LV = torch.cat([raw_1LV[:, :1], raw_1LV[:, :-1]], 1)
     torch.testing.assert_close(shifted.logits(IDS_1L), expected_1LV, **CLOSE)
 
 

@@ -161,9 +161,8 @@ def test_capturing_warms_up_and_replays_into_the_same_memory(
         outputs.append(torch.full((1,), float(len(outputs))))
         return outputs[-1]
 
-    cuda.graph.side_effect = lambda graph: nullcontext(
-        outputs.append(torch.empty(0))
-    )  # marks where capture begins
+    # marks where capture begins
+    cuda.graph.side_effect = lambda graph: nullcontext(outputs.append(torch.empty(0)))
     replay = graphs.captured(run, torch.device("cuda"))
     assert [len(output) for output in outputs] == [*[1] * graphs.WARM_UPS, 0, 1]
     replayed = cuda.CUDAGraph.return_value.replay

@@ -16,10 +16,11 @@ from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
 DTYPES = [torch.float32, torch.bfloat16]
 LENGTH, PIECE = 12, 5
 ALL_HEADS = {"num_key_value_heads": 4}
+# else two heads share keys
 KINDS = [(name, {}) for name in NAMES] + [
     ("llada", ALL_HEADS),
     ("a2d-qwen3", ALL_HEADS),
-]  # else two heads share keys
+]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=str)

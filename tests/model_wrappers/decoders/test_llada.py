@@ -109,9 +109,8 @@ def test_equals_the_official_sampler_in_bfloat16(prompt: torch.Tensor) -> None:
 
 
 def test_confidences_are_ranked_in_the_dtype_of_the_logits(prompt: torch.Tensor) -> None:
-    certain_L = torch.linspace(
-        30, 60, len(prompt) + LENGTH
-    )  # nearer and nearer to 1, and all 1 in bfloat16
+    # nearer and nearer to 1, and all 1 in bfloat16
+    certain_L = torch.linspace(30, 60, len(prompt) + LENGTH)
     backbone = FixedLogits((certain_L[:, None] * torch.eye(40)[0]).bfloat16())
     assert_same_inputs(backbone, prompt, steps=4)
 

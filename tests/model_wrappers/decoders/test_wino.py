@@ -80,9 +80,8 @@ def test_a_mask_of_the_shadow_sees_all_but_what_is_at_its_position(backbone: Bac
     def sees(one: int, other: int) -> bool:
         if one < length:
             return other < length
-        if (
-            other < length
-        ):  # in the sequence: all but its position and, where that is copied, the one before
+        # in the sequence: all but its position and, where that is copied, the one before
+        if other < length:
             return not judged[one] - lead <= other <= judged[one]
         return is_mask[other] or judged[one] == judged[other]
 
