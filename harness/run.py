@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -212,7 +213,7 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
             follow("render", folder, "the tables were not made", options.quiet, *paper)
     if config.traced:
         follow("report", folder, "the report was not made", options.quiet)
-    print(next_steps(folder, config.traced))
+    print(next_steps(folder, next(iter(config.methods)), config.traced))
     if left_out:
         named = "; ".join(
             f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items()
@@ -232,7 +233,11 @@ def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
     """
     from harness.sandbox.program import choose
 
-    suites = [suite.title for suite in run.suites.values() if suite.runs_programs()]
+    suites = [
+        suite.title
+        for suite in run.suites.values()
+        if suite.runs_programs() or (suite.foreign and suite.runs_code())
+    ]
     if not suites:
         return []
     choice = choose(unsafe)
@@ -251,23 +256,25 @@ def resumable(folder: Path) -> Iterator[None]:
         raise KeyboardInterrupt(f"finished responses are kept; go on with {again}") from error
 
 
-def next_steps(folder: Path, traced: bool) -> str:
-    """The last lines of a run: what to open, and what to try."""
+def next_steps(folder: Path, reference: str, traced: bool) -> str:
+    """The last lines of a run: what to open, and what to try.
+
+    Args:
+        folder: of the run.
+        reference: one of its methods, to compare the others with.
+        traced: whether there is a report.
+    """
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     report = folder / "report" / "index.html" if traced else folder / "tables" / "main.md"
     command = command_name()
+    compare = f"{command} tables {folder} --intervals --against {shlex.quote(reference)}"
+    add = f"{command} run --resume --out {folder} --methods entropy"
     return "\n".join(
         [
             f"records and tables: {folder}; open {report}",
-            (
-                f"is a difference more than chance?     {command} tables {folder} --intervals"
-                " --against llada"
-            ),
-            (
-                f"another method on the same items:     {command} run --resume --out {folder}"
-                " --methods entropy"
-            ),
+            f"is a difference more than chance?     {compare}",
+            f"another method on the same items:     {add}",
             f"a figure of accuracy against speed:   {command} figures {folder}",
         ]
     )

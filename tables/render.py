@@ -50,6 +50,7 @@ from tables.sheets.suites import ablations
 # file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
+ONLY_FILES = ("windows", "theory", "tokens", "curves")  # tables that are not printed
 WIDEST = 10_000  # columns of a terminal
 STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
@@ -147,7 +148,8 @@ def main(line: list[str] | None = None) -> int:
         files = as_files(sheets)
         write(files, out)
         if len(options.runs) == 1:
-            show(_asked(sheets, options), out, [*empty(run), *timing(run)])
+            shown = [sheet for sheet in sheets if sheet.table.name not in ONLY_FILES]
+            show(shown, out, [*empty(run), *timing(run)])
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print(
@@ -160,21 +162,6 @@ def main(line: list[str] | None = None) -> int:
         elif options.pdf:
             print("no tables.pdf: pdflatex is missing; apt-get install texlive-latex-extra")
     return 0
-
-
-def _asked(sheets: Sequence[Sheet], options: RenderOptions) -> list[Sheet]:
-    """The sheets that the terminal shows: accuracy and speed by suite, and those that an option
-    names."""
-    wanted = {
-        "against": bool(options.against),
-        "paper": options.paper,
-        "measures": options.measures,
-        "windows": False,
-        "theory": False,
-        "tokens": False,
-        "curves": False,
-    }
-    return [sheet for sheet in sheets if wanted.get(sheet.table.name, True)]
 
 
 def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:

@@ -20,8 +20,9 @@ from model_wrappers.trace import EventLog, Floats, How, Ints, Observer
 TRIAL_SECONDS = 5.0  # after which a response that is not recorded need not go on
 
 
-class OutOfTime(Exception):
-    """A response was ended, for it had gone on long enough."""
+class OutOfTime(BaseException):
+    """A response was ended, for it had gone on long enough; a decoder that catches its own
+    exceptions does not catch this one."""
 
 
 class Deadline:
@@ -50,13 +51,13 @@ class Deadline:
         self.positions -= len(positions)
 
 
-def warm_up(job: SuiteJob, method: str, item: int) -> float:
-    """Decode what is as long as an item, and none; its seconds, of a part after TRIAL_SECONDS.
+def warm_up(job: SuiteJob, method: str, item: int, limit: float = TRIAL_SECONDS) -> float:
+    """Decode what is as long as an item, and none; its seconds, of a part after `limit`.
 
     An item itself would be measured with all that a decoder keeps of prompts that it has seen.
     Raises UserError as `decode_item` does.
     """
-    deadline = Deadline(TRIAL_SECONDS)
+    deadline = Deadline(limit)
     try:
         return _respond(
             job, method, item, job.prompt(method, item).roll(1), 0, deadline

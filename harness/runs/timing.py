@@ -2,7 +2,6 @@
 again what was disturbed.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any
 import torch
 
 from harness.runs.responses import Response
-from model_wrappers import Backbone
 
 THREADS = Path("/proc/self/task")
 AGAIN = 3  # times that a disturbed response is timed again
 WAITED = 0.05  # of its wall-clock that the threads of a response may wait for cores
 USUAL = 0.6  # of a method's usual share of the cores, below which a response is disturbed
 FEWEST = 3  # responses whose median share is the usual one
-TRIAL = 0.1  # seconds that a number of threads is tried for
 
 
 class Timing:
@@ -108,35 +105,25 @@ def _share(item: dict[str, Any]) -> float:
     return float(item["cpu_seconds"] / (item["seconds"] * torch.get_num_threads()))
 
 
-def fastest_threads(backbone: Backbone, prompt_P: torch.Tensor, gen_length: int) -> int:
-    """The number of threads whose forwards of a masked response are fastest: what torch takes, or
-    fewer.
+def fastest_threads(trial: Callable[[], float]) -> int:
+    """The number of threads that decode fastest: what torch takes, or fewer.
 
-    From the most downwards by halves, until fewer are slower; each is tried for about TRIAL
-    seconds.
+    From the most downwards by halves, until fewer are slower.
+
+    Args:
+        trial: decodes something and gives the seconds of a whole response.
     """
-    x_1L = torch.cat([prompt_P, torch.full((gen_length,), backbone.mask_id)])[None]
-    best = 0
-    seconds = float("inf")
-    threads = torch.get_num_threads()
-    while threads:
-        torch.set_num_threads(threads)
-        tried = _forward_seconds(backbone, x_1L)
+    best = torch.get_num_threads()
+    if best == 1:
+        return 1
+    trial()  # the first one finds caches cold
+    seconds = trial()
+    while best > 1:
+        torch.set_num_threads(best // 2)
+        tried = trial()
         if tried > seconds:
             break
-        best = threads
+        best //= 2
         seconds = tried
-        threads //= 2
     torch.set_num_threads(best)
     return best
-
-
-@torch.inference_mode()
-def _forward_seconds(backbone: Backbone, x_1L: torch.Tensor) -> float:
-    backbone.logits(x_1L)
-    count = 0
-    start_time = time.perf_counter()
-    while (seconds := time.perf_counter() - start_time) < TRIAL or count == 0:
-        backbone.logits(x_1L)
-        count += 1
-    return seconds / count

@@ -42,6 +42,7 @@ from model_wrappers.sampling import Sampler
 from model_wrappers.trace import EventLog
 
 PASSES_EVERY = 5
+THREADS_SECONDS = 0.2  # that a number of threads is tried for
 
 
 class Worker:
@@ -201,7 +202,7 @@ def _threads(job: SuiteJob) -> int:
     model = job.models[method]
     if model.backbone.device.type != "cpu":
         return torch.get_num_threads()
-    return fastest_threads(model.backbone, job.prompt(method, 0), model.gen_length)
+    return fastest_threads(lambda: warm_up(job, method, 0, THREADS_SECONDS))
 
 
 def _check_batches(jobs: list[SuiteJob]) -> None:

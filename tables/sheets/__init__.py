@@ -15,6 +15,7 @@ from harness.records.store import Run
 
 MEAN = "mean"
 MEAN_TITLE = "Mean"
+NO_NUMBER = ("-", "n/s")  # a cell of what was not measured, or not scored
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,8 @@ def of_group(table: Table, group: str) -> Table:
     for column in kept:
         if column[0] == MEAN_TITLE:
             parts = [table.cells[other] for other in columns if other[1] == column[1]]
-            marks = [{cell.mark for cell in row if cell.mark} for row in zip(*parts, strict=True)]
-            cells[column] = [
-                replace(cell, mark=", ".join(sorted(own)))
-                for cell, own in zip(cells[column], marks, strict=True)
-            ]
+            means: list[Any] = [_with_marks_of(row) for row in zip(*parts, strict=True)]
+            cells[column] = means
     # A row below another one may have had nothing but what is gone now.
     empty = {number for number in table.minor if all(not cell.text for cell in cells.iloc[number])}
     left = [number for number in range(len(cells)) if number not in empty]
@@ -71,6 +69,13 @@ def of_group(table: Table, group: str) -> Table:
         minor=minor,
         notes=tuple(note for note in table.notes if note[0] in noted),
     )
+
+
+def _with_marks_of(row: Sequence[Cell]) -> Cell:
+    """The mean of a row, its last cell, with its marks and those of the numbers before it."""
+    *parts, mean = row
+    marks = {cell.mark for cell in parts if cell.text not in NO_NUMBER}
+    return replace(mean, mark=", ".join(sorted((marks | {mean.mark}) - {""})))
 
 
 @dataclass(frozen=True)

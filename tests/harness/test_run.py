@@ -42,10 +42,11 @@ def test_what_no_sandbox_will_score_is_said_before(
 
 
 def test_the_last_lines_name_the_report_and_commands(tmp_path: Path) -> None:
-    opened, *commands = next_steps(tmp_path, traced=True).splitlines()
+    opened, *commands = next_steps(tmp_path, "fef(steps=2)", traced=True).splitlines()
     assert opened.endswith(str(tmp_path / "report" / "index.html"))
     assert len(commands) == 3
     assert all(str(tmp_path) in command for command in commands)
+    assert commands[0].endswith("--against 'fef(steps=2)'")
 
 
 def test_a_plan_has_the_time_of_each_method(capsys: pytest.CaptureFixture[str]) -> None:

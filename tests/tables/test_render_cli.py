@@ -99,6 +99,18 @@ def test_suites_are_shown_where_the_terminal_is_wide_enough(
     assert "not shown" in shown and f"{tmp_path}/tables/against.md" in shown.replace("\n", "")
 
 
+def test_a_mean_has_no_mark_of_a_suite_that_it_is_not_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = full_items()
+    rows[0]["disturbed"] = True  # LLaDA's, on GSM8K
+    save(tmp_path, rows)
+    assert cli.main([str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "mean over 1 of 2 suites" in shown
+    assert "no Speed" not in shown
+
+
 def test_scoring_renders_again_what_was_rendered(tmp_path: Path) -> None:
     save(tmp_path, full_items(PAPER_SUITES), suites=PAPER_SUITES)
     assert options_of_tables(tmp_path / "tables", ["llada", "fef-2"]) == []

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from command_lines import resolved_run
 from run_records import full_items, save
 
 from harness.measures.notes import with_notes
+from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.records.store import Recorder, read_run
+from harness.runs.loading import worker_for
 from harness.runs.responses import Response
 from harness.runs.timing import AGAIN, Timing, fastest_threads, is_disturbed
 
@@ -181,31 +184,54 @@ def test_waiting_for_a_core_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited > 0.05
 
 
-class Slow:
-    """A backbone whose forwards take more seconds with other numbers of threads than its best one,
-    by its own clock."""
+@pytest.mark.parametrize(
+    ("more", "items"), [((), 1), (("--untimed", "--limit", "3"), 5), (("--batch", "2"), 32)]
+)
+def test_where_seconds_count_items_pass_through_all_methods_one_by_one(
+    more: tuple[str, ...], items: int
+) -> None:
+    assert resolved_run("--methods", "llada,fef-2", "--suite", "gsm8k", *more).config.chunk == items
 
-    mask_id = 0
-    now = 0.0
 
-    def __init__(self, best: int) -> None:
-        self.best = best
-
-    def logits(self, x_1L: torch.Tensor) -> torch.Tensor:
-        self.now += 0.02 * max(
-            torch.get_num_threads() / self.best, self.best / torch.get_num_threads()
-        )
-        return x_1L
+def test_disturbed_seconds_of_a_timed_run_of_its_own_count_as_disturbed(tmp_path: Path) -> None:
+    rows = [row | {"prompt_hash": "p", "tokens_hash": "t"} for row in full_items()]
+    run = save(tmp_path, rows)
+    save(tmp_path / "speed", [row | {"disturbed": True} for row in rows])
+    assert measure(run)["speedup"].notna().all()
+    assert measure(read_measured(tmp_path))["speedup"].isna().all()
 
 
 @pytest.mark.parametrize("best", [1, 2, 4])
-def test_threads_are_the_fastest_number(best: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone: Any = Slow(best)
-    monkeypatch.setattr("time.perf_counter", lambda: backbone.now)
+def test_threads_are_the_fastest_number(best: int) -> None:
+    def trial() -> float:
+        threads = torch.get_num_threads()
+        return max(threads / best, best / threads)
+
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        assert fastest_threads(backbone, torch.tensor([1]), 2) == best
+        assert fastest_threads(trial) == best
         assert torch.get_num_threads() == best
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("model", ["nano", "nano-block", "nano-ar"])
+def test_every_kind_of_model_tells_its_number_of_threads(model: str, tmp_path: Path) -> None:
+    method = "ar" if model == "nano-ar" else "llada"
+    run = resolved_run(
+        "--model",
+        f"base={model},ar=nano-ar",
+        "--methods",
+        method,
+        "--suite",
+        "lists",
+        "--limit",
+        "1",
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert worker_for(run, tmp_path).config.threads in (1, 2)
     finally:
         torch.set_num_threads(before)
