@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, explained
-from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, PRESETS, Preset
+from harness.methods.settings import split_lengths
 from harness.records.files import with_helpers
 from harness.records.schema import PluginName, RunConfig
+from harness.suites.published import LENGTHS
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
 from harness.suites.spec import Generator, Suite

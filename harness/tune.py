@@ -38,6 +38,7 @@ from msgspec import structs
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import TUNED
+from harness.methods.settings import setting_of
 from harness.options import option, parsed
 from harness.runs.selection import methods_named
 from harness.suites.published import blocks_of
@@ -166,7 +167,7 @@ def _own(text: str) -> tuple[str, Space]:
     if len(presets) > 1:
         raise UserError(f"--decoders {text} names {len(presets)} methods; name them one by one")
     (preset,) = presets.values()
-    space = ours or Space(head, preset.label, {})
+    space = ours or Space(head, preset.row, {})
     values = {
         option: tuple({repr(call[option]): call[option] for _, call in calls}.values())
         for option in calls[0][1]
@@ -220,7 +221,7 @@ def settings(
         element = format_call(space.preset, {**space.fixed, **chosen})
         (preset,) = methods_named([element]).values()
         usual = structs.asdict(preset.decoder.options())
-        decodes = [preset.for_suite(name, own, {}, attends=attends) for name, own in suites.items()]
+        decodes = [setting_of(preset, name, own, blocks=attends) for name, own in suites.items()]
         alike = [
             (each.gen_length, each.block_length, sorted({**usual, **each.options}.items()))
             for each in decodes

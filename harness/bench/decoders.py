@@ -12,6 +12,7 @@ from harness.bench.passes import random_ids
 from harness.errors import UserError
 from harness.measures.table import REFERENCE
 from harness.methods.presets import Preset
+from harness.methods.settings import setting_of
 from harness.records.environment import interleaved, seconds_of
 from harness.records.store import KEY, Run
 from harness.runs.responses import cost_and_tokens
@@ -118,7 +119,7 @@ def options_of(
     settings = settings or suite_named(suite).settings_for("nano", small=True)
     found = {}
     for name, preset in presets.items():
-        setting = preset.for_suite(suite, settings, {}, attends=backbone.blocks)
+        setting = setting_of(preset, suite, settings, blocks=backbone.blocks)
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
         found[name] = {"method": preset.method, **lengths, **setting.options}
     return found

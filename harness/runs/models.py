@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from harness.errors import UserError, explained
 from harness.methods.presets import ROLES, ROLES_OF, Preset
 from harness.methods.schedules import Roles, with_schedules
+from harness.methods.settings import setting_of
 from harness.records.schema import Method
 from harness.suites.published import blocks_of, family_of
 from harness.suites.registry import SUITES
@@ -24,19 +25,14 @@ STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
 def read_models(text: str, suites: Collection[str]) -> Roles:
     """The table of models, role -> suite -> name.
 
-    text: one model (the base; nano brings its trained ones along), "role=model,role=model", or a
-    JSON file {role: model}, where a model may also be a table {suite: model, "default": model}.
-    Raises UserError for an unknown role, a suite without a model, or a missing base.
+    Args:
+        text: one model (the base; nano brings its trained ones along), "role=model,role=model", or
+            a JSON file {role: model}, where a model may also be {suite: model, "default": model}.
+
+    Raises:
+        UserError: an unknown role, a suite without a model, or a missing base.
     """
-    if text.endswith(".json"):
-        with explained(f"--model {text}: cannot read the table of models", OSError, ValueError):
-            table = json.loads(Path(text).read_text(encoding="utf-8"))
-    elif "=" in text:
-        pairs = [pair.split("=", 1) for pair in text.split(",")]
-        table = dict(pair for pair in pairs if len(pair) == 2)
-        table = table if len(table) == len(pairs) else None
-    else:
-        table = ROLES_OF.get(text, {"base": text})
+    table = _model_table(text)
     if not isinstance(table, dict) or "base" not in table or not table.keys() <= set(ROLES):
         got = f"; got {', '.join(table)}" if isinstance(table, dict) else ""
         raise UserError(
@@ -44,116 +40,139 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
             f" model; roles are {', '.join(ROLES)}, and base is needed{got}"
         )
     roles: Roles = {}
-    for role, named in table.items():
-        per_suite = named if isinstance(named, dict) else {"default": named}
+    for role, models in table.items():
+        per_suite = models if isinstance(models, dict) else {"default": models}
         _check_suites(f"--model {text}: role {role}", per_suite.keys() - {"default"}, suites)
-        missing = [
-            suite for suite in suites if suite not in per_suite and "default" not in per_suite
-        ]
-        if (
-            not all(isinstance(each, str) and each for each in per_suite.values())
-            or not per_suite
-            or missing
-        ):
-            lacking = f"; there is none for {', '.join(missing)} and no default" if missing else ""
+        roles[role] = {suite: per_suite.get(suite, per_suite.get("default")) for suite in suites}
+        wrong = [suite for suite, model in roles[role].items() if not model]
+        if wrong or not all(isinstance(model, str) for model in per_suite.values()):
+            lacking = f"; there is none for {', '.join(wrong)} and no default" if wrong else ""
             raise UserError(
                 f"--model {text}: role {role} must name a model, or one per suite, not"
-                f" {named!r}{lacking}"
+                f" {models!r}{lacking}"
             )
-        roles[role] = {
-            suite: str(per_suite.get(suite, per_suite.get("default"))) for suite in suites
-        }
     return roles
 
 
-def _check_suites(who: str, named: Collection[str], suites: Collection[str]) -> None:
+def _model_table(text: str) -> Any:
+    """What --model stands for, unchecked."""
+    if text.endswith(".json"):
+        with explained(f"--model {text}: cannot read the table of models", OSError, ValueError):
+            return json.loads(Path(text).read_text(encoding="utf-8"))
+    if "=" not in text:
+        return ROLES_OF.get(text, {"base": text})
+    table = {}
+    for pair in text.split(","):
+        role, equals, model = pair.partition("=")
+        if not equals or role in table:
+            return None
+        table[role] = model
+    return table
+
+
+def _check_suites(who: str, names: Collection[str], suites: Collection[str]) -> None:
     """Raise UserError if `who` names a suite that there is not, and that is like one of the
     run's."""
     known = {name.lower(): name for name in suites}
-    for name in {*named} - {*suites, *SUITES}:
-        if near := get_close_matches(name.lower(), known, n=1):
+    for name in set(names) - {*suites, *SUITES}:
+        near = get_close_matches(name.lower(), known, n=1)
+        if near:
             raise UserError(f"{who} names the suite {name}; did you mean {known[near[0]]}?")
 
 
-def with_own_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
-    """The table, with a role more, the method's key, for each tuned method whose checkpoints differ
-    by suite.
+def with_tuned_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
+    """The table with a role more for each tuned method whose checkpoints differ by suite, named by
+    the method's key.
 
-    Raises UserError for a role that the table lacks.
+    Raises:
+        UserError: the table lacks a role.
     """
-    found = dict(roles)
+    table = dict(roles)
     for key, preset in presets.items():
-        for role in (
-            {*preset.roles.values(), preset.role} if preset.roles else set()
-        ) - roles.keys():
-            raise UserError(f"method {key} needs the role {role}: --model base=...,{role}=...")
-        if preset.roles:
-            found[key] = {
-                suite: roles[preset.roles.get(suite, preset.role)][suite] for suite in roles["base"]
-            }
-    return found
+        if not preset.roles:
+            continue
+        for role in {preset.role, *preset.roles.values()}:
+            if role not in roles:
+                raise UserError(f"method {key} needs the role {role}: --model base=...,{role}=...")
+        table[key] = {
+            suite: roles[preset.roles.get(suite, preset.role)][suite] for suite in roles["base"]
+        }
+    return table
 
 
-def rows_of(
+def methods_of(
     presets: Mapping[str, Preset],
     suites: Mapping[str, Suite],
     roles: Roles,
     small: Collection[str],
-    common: dict[str, Any],
+    common: Mapping[str, Any],
 ) -> dict[str, Method]:
-    """The methods of a run by key, each with its checkpoint, and its lengths and options on every
-    suite.
+    """The methods of a run by key, each with its checkpoint, and its setting on every suite.
 
-    small: the suites with a small model's settings. common: lengths and options of all methods
-    alike. Raises UserError or ValueError for a method without a checkpoint, or with settings that
-    do not fit.
+    Args:
+        presets: the methods by key.
+        roles: the table of models.
+        small: the suites with a small model's settings.
+        common: lengths and options of all methods alike.
+
+    Raises:
+        UserError or ValueError: a method without a checkpoint, or with settings that do not fit.
     """
     base = roles["base"]
-    usual = {name: suite.settings_for(base[name], name in small) for name, suite in suites.items()}
+    defaults = {
+        name: suite.settings_for(base[name], name in small) for name, suite in suites.items()
+    }
     families = {name: "" if name in small else family_of(base[name]) for name in suites}
-    rows = {}
+    methods = {}
     for key, preset in presets.items():
         if not preset.tuned_on:  # for suites that other runs may have
             _check_suites(f"method {key}", preset.suites, suites)
-        decoder = preset.decoder
-        stand_ins = (
-            STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned or decoder.causal else ()
-        )
-        wanted = key if preset.roles else preset.role
-        role = next((role for role in (wanted, *stand_ins) if role in roles), None)
-        lacking = preset.role if role is None else preset.draft_role
-        if role is None or lacking not in (None, *roles):
-            raise UserError(
-                f"method {key} needs the role {lacking}: --model base=...,{lacking}=..."
+        role = _role_of(key, preset, roles)
+        draft_role = preset.draft_role
+        if draft_role is None and "draft" in roles and preset.decoder.takes("draft"):
+            draft_role = "draft"
+        label = preset.row
+        if role == "base" != preset.role:
+            label = label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
+        settings = {
+            name: setting_of(
+                preset, name, defaults[name], common, families[name], blocks_of(roles[role][name])
             )
-        untrained = role == "base" != preset.role
-        rows[key] = Method(
-            label=(
-                preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
-                if untrained
-                else preset.label
-            ),
-            method=decoder.name,
+            for name in suites
+        }
+        methods[key] = Method(
+            label=label,
+            method=preset.decoder.name,
             role=role,
-            draft_role=preset.draft_role
-            or ("draft" if decoder.takes("draft") and "draft" in roles else None),
-            suites={
-                name: preset.for_suite(
-                    name, usual[name], common, families[name], blocks_of(roles[role][name])
-                )
-                for name in suites
-            },
+            draft_role=draft_role,
+            suites=settings,
         )
-    return _distinct(with_schedules(rows, roles))
+    return _distinct(with_schedules(methods, roles))
+
+
+def _role_of(key: str, preset: Preset, roles: Roles) -> str:
+    """The role whose checkpoint decodes a method: its own, or one that stands in for it.
+
+    Raises:
+        UserError: the table has none of them, or not the one of its drafts.
+    """
+    candidates = [key if preset.roles else preset.role]
+    if preset.decoder.prefix_conditioned or preset.decoder.causal:
+        candidates += STAND_INS.get(preset.role, ())
+    available = [role for role in candidates if role in roles]
+    missing = preset.draft_role if available else preset.role
+    if missing not in (None, *roles):
+        raise UserError(f"method {key} needs the role {missing}: --model base=...,{missing}=...")
+    return available[0]
 
 
 def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
-    """The methods, each with a label of its own: where several have the same, the later ones have
-    their keys behind."""
-    seen: set[str] = set()
-    found = {}
+    """The methods with labels of their own: of several with the same, the later ones show their
+    keys."""
+    labels: set[str] = set()
+    distinct = {}
     for name, method in methods.items():
         label = " ".join(method.label.split())  # as a table shows it
-        found[name] = replace(method, label=f"{label} [{name}]" if label in seen else label)
-        seen.add(label)
-    return found
+        distinct[name] = replace(method, label=f"{label} [{name}]" if label in labels else label)
+        labels.add(label)
+    return distinct

@@ -19,9 +19,10 @@ import torch
 from msgspec import UNSET
 
 from harness.errors import UserError
+from harness.methods.presets import Preset
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
-from harness.runs.models import read_models, rows_of, with_own_roles
+from harness.runs.models import methods_of, read_models, with_tuned_roles
 from harness.runs.options import RunOptions, resumed
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
@@ -63,8 +64,12 @@ class ResolvedRun:
 
 
 def resolve(options: RunOptions) -> ResolvedRun:
-    """A run from its options. Raises UserError or ValueError, naming the valid choices, for
-    anything unknown."""
+    """A run from its options.
+
+    Raises:
+        UserError or ValueError: anything unknown, with the valid choices, or options that do not
+            fit together.
+    """
     workers = workers_of(options)
     presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
     suites = suites_named(options.suite)
@@ -77,55 +82,38 @@ def resolve(options: RunOptions) -> ResolvedRun:
         )
     device = device_named(options.device, options.graphs)
 
-    models = with_own_roles(read_models(options.model, suites), presets)
+    models = with_tuned_roles(read_models(options.model, suites), presets)
     foreign = [name for name in models["base"].values() if name not in SHIPPED]
     data = _data(options.data, suites, foreign)
-    generated = (drawn := split_named(data)) is not None
-    if drawn:  # in one spelling, for problems are compared by it
-        split, seed = drawn
-        data = "generated-dev" if split == "dev" else "generated"
-        data += f":{seed}" if seed > 0 else ""
-    small = [
-        name
-        for name, suite in suites.items()
-        if not foreign or (generated and suite.questions is None)
-    ]
+    generated = split_named(data) is not None
+    small = list(suites)
+    if foreign:
+        small = [name for name in suites if generated and suites[name].questions is None]
     common = {
-        name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")
+        name: getattr(options, name)
+        for name in ("gen_length", "block_length", "stop_at_eos")
+        if getattr(options, name) is not None
     }
-    common = {name: value for name, value in common.items() if value is not None}
-    methods = rows_of(presets, suites, models, small, common)
+    methods = methods_of(presets, suites, models, small, common)
 
-    used = {"base"} | {
-        role for method in methods.values() for role in (method.role, method.draft_role)
-    }
-    used |= {role for preset in presets.values() for role in preset.roles.values()}
-    # Workers may be on other machines, and each finds its device itself.
-    on_cpu = options.device == "cpu" if workers else device.type == "cpu"
-    threads = options.threads if workers is None else workers.threads
-    draws = options.temperature > 0 or any(
-        _draws(methods[name], decoder) for name, decoder in decoders.items()
-    )
-    seeds = _seeds(options.seed, draws)
-    outside = frozenset(
-        name for name, decoder in decoders.items() if not isinstance(decoder.source, str)
-    )
-    known = [
-        math.inf if each.questions is None else len(read_questions(each.questions))
-        for each in suites.values()
-    ]
-    most = min(options.limit or math.inf, max(known))
-    batch = _batch(options, most > MANY)
+    # Workers may be on other machines, where each finds its device itself.
+    on_cpu = device.type == "cpu" if workers is None else options.device == "cpu"
+    seeds = _seeds(options.seed)
+    if len(seeds) > 1 and not _draws(options.temperature, methods, decoders):
+        named = ",".join(map(str, seeds))
+        raise UserError(
+            f"--seed {named}: at temperature 0 all seeds give the same tokens with these methods;"
+            " add --temperature"
+        )
+    batch = _batch(options, _most_items(suites, options.limit) > MANY)
     timed = not options.untimed and batch is None
+    chunk = 1 if timed else CHUNK
+    roles = _used_roles(methods, presets)
     config = RunConfig(
-        models={role: names for role, names in models.items() if role in used},
+        models={role: names for role, names in models.items() if role in roles},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
         methods=methods,
-        data=(
-            data
-            if generated
-            else {name: files_hash(each.files(False, Path(data))) for name, each in suites.items()}
-        ),
+        data=data if generated else _hashes(suites, Path(data)),
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
@@ -134,8 +122,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
         dtype=_dtype(options.dtype, on_cpu),
         compile=False,
         graphs=options.graphs,
-        threads=threads,
-        chunk=_chunk(timed, batch),
+        threads=options.threads if workers is None else workers.threads,
+        chunk=chunk if batch is None else BATCHED_CHUNK,
         batch=UNSET if batch is None else batch,
         timed=timed,
         traced=options.trace,
@@ -145,20 +133,45 @@ def resolve(options: RunOptions) -> ResolvedRun:
         chat_template_args=_template_args(options) or UNSET,
     )
     for name, suite in suites.items():
-        if wrong := suite.misjudged(config.prompt):
+        wrong = suite.misjudged(config.prompt)
+        if wrong:
             print(f"{name}: {wrong}", file=sys.stderr)
-    folder = Path(data) if data and not generated else None
-    # Another's decoder may count on being alone in its process.
-    one_at_a_time = outside if options.batch is None else frozenset[str]()
-    return ResolvedRun(config, suites, decoders, folder, workers, one_at_a_time, resumed(options))
+    return ResolvedRun(
+        config,
+        suites,
+        decoders,
+        data=Path(data) if data and not generated else None,
+        workers=workers,
+        # The decoder of somebody else may count on being alone in its process.
+        one_at_a_time=_from_outside(decoders) if options.batch is None else frozenset(),
+        given=resumed(options),
+    )
 
 
-def _chunk(timed: bool, batch: int | str | None) -> int:
-    """Items that pass through all methods before the next ones: one by one where seconds are
-    compared."""
-    if timed:
-        return 1
-    return CHUNK if batch is None else BATCHED_CHUNK
+def _used_roles(methods: Mapping[str, Method], presets: Mapping[str, Preset]) -> set[str | None]:
+    """The roles whose models a run loads."""
+    roles: set[str | None] = {"base"}
+    for method in methods.values():
+        roles |= {method.role, method.draft_role}
+    for preset in presets.values():
+        roles |= set(preset.roles.values())
+    return roles
+
+
+def _from_outside(decoders: Mapping[str, Decoder]) -> frozenset[str]:
+    """The methods whose decoders are not of this package."""
+    return frozenset(
+        name for name, decoder in decoders.items() if not isinstance(decoder.source, str)
+    )
+
+
+def _most_items(suites: Mapping[str, Suite], limit: int | None) -> float:
+    """The items of the suite that has most, as far as that is known before they are loaded."""
+    most = 0.0
+    for suite in suites.values():
+        known = math.inf if suite.questions is None else len(read_questions(suite.questions))
+        most = max(most, known)
+    return min(limit or math.inf, most)
 
 
 def _dtype(given: str | None, on_cpu: bool) -> str:
@@ -173,23 +186,38 @@ def _dtype(given: str | None, on_cpu: bool) -> str:
 def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]) -> str:
     """Where problems come from: a folder, or `generated...`; "" where all are files of questions.
 
-    foreign: models that do not ship with this project; without any, problems are generated unless
-    `given` says otherwise. Raises UserError where it has to be said.
+    Args:
+        foreign: models that do not ship with this project; without any, problems are generated
+            unless `given` names a folder.
+
+    Raises:
+        UserError: --data has to be given.
     """
     if all(suite.questions is not None for suite in suites.values()):
         return ""
-    data = given or ("generated" if not foreign else os.environ.get("COMPASS_DATA_CACHE"))
+    usual = os.environ.get("COMPASS_DATA_CACHE") if foreign else "generated"
+    data = given or usual
     if data is None:
         kinds: dict[str, Collection[str]] = {
             "a method, for --methods": METHODS,
             "a suite, for --suite": SUITES,
         }
-        wrong = (
+        raise UserError(
             f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship"
-            " with this project"
+            f" with this project{meant(foreign[0], SHIPPED, kinds)}"
         )
-        raise UserError(wrong + meant(foreign[0], SHIPPED, kinds))
-    return data
+    drawn = split_named(data)
+    if drawn is None:
+        return data
+    # In one spelling, for problems are compared by it.
+    split, seed = drawn
+    name = "generated-dev" if split == "dev" else "generated"
+    return f"{name}:{seed}" if seed > 0 else name
+
+
+def _hashes(suites: Mapping[str, Suite], data: Path) -> dict[str, str]:
+    """SHA-256 of real problems by suite."""
+    return {name: files_hash(suite.files(False, data)) for name, suite in suites.items()}
 
 
 def _suite(suite: Suite, generated: bool) -> SuiteName:
@@ -256,36 +284,27 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     return found
 
 
-def _draws(method: Method, decoder: Decoder) -> bool:
-    """Whether a method may draw at temperature 0: by random re-masking or tokens, or because it is
-    from outside."""
-    at_random = any(
-        setting.options.get("remasking") == "random" for setting in method.suites.values()
-    )
-    return at_random or decoder.canvases or not isinstance(decoder.source, str)
+def _draws(
+    temperature: float, methods: Mapping[str, Method], decoders: Mapping[str, Decoder]
+) -> bool:
+    """Whether some method may draw: tokens, or by random re-masking, or in code from outside."""
+    if temperature > 0 or _from_outside(decoders):
+        return True
+    if any(decoder.canvases for decoder in decoders.values()):
+        return True
+    settings = [setting for method in methods.values() for setting in method.suites.values()]
+    return any(setting.options.get("remasking") == "random" for setting in settings)
 
 
-def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
-    """The seeds of a run. Raises UserError for what are none, and for several where all give the
-    same tokens."""
-    text = (
-        given
-        if isinstance(given, str)
-        else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
-    )
-    seeds = tuple(int(part) if WHOLE.fullmatch(part) else None for part in text.split(","))
-    known = [seed for seed in seeds if seed is not None]
-    if len(known) < len(seeds):
-        wrong = " must be a whole number, or several as 0,1,2"
-    elif min(known) < 0:
-        wrong = " must be at least 0"
-    elif len(set(known)) < len(known):
-        wrong = " names a seed twice"
-    elif len(known) > 1 and not draws:
-        wrong = (
-            ": at temperature 0 all seeds give the same tokens with these methods; add"
-            " --temperature"
-        )
-    else:
-        return tuple(known)
-    raise UserError(f"--seed {text}{wrong}")
+def _seeds(given: str | int | tuple[int, ...]) -> tuple[int, ...]:
+    """The seeds of a run. Raises UserError for text that names none."""
+    text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
+    parts = text.split(",")
+    if not all(WHOLE.fullmatch(part) for part in parts):
+        raise UserError(f"--seed {text} must be a whole number, or several as 0,1,2")
+    seeds = tuple(map(int, parts))
+    if min(seeds) < 0:
+        raise UserError(f"--seed {text} must be at least 0")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {text} names a seed twice")
+    return seeds

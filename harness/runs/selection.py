@@ -7,19 +7,18 @@ each method. Options may be lengths and `role` too; tau=0.7|0.9 stands for a met
 element's canonical text, without the file, is the method's key in the records.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
+from harness.elements import alternatives, elements_of, format_call, parse_call
 from harness.errors import UserError, explained
-from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, TUNED, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, TUNED, Preset
+from harness.methods.settings import split_lengths
 from harness.plugins import load, load_all
 from harness.suites.registry import SUITES
 from model_wrappers.decoders import (
@@ -35,8 +34,6 @@ from model_wrappers.options import convert_options, meant
 
 CHOICE = ".json"  # how the name of a file of tuned methods ends
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
-# What a label says of the options stands in brackets at its end.
-LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
 Methods = str | Iterable[Method | WithOptions]  # --methods, or such texts and decoders themselves
 
 
@@ -57,63 +54,60 @@ class Element:
 
 
 def read_elements(methods: Methods) -> Iterator[Element]:
-    """The elements of --methods. Raises UserError for text that is none, ValueError for what is no
-    decoder."""
-    numbered: dict[str, Any] = {}  # name -> the function that has it
-    for given in [methods] if isinstance(methods, str) or callable(methods) else methods:
-        each, own = split_options(given)
-        if isinstance(each, str) and own:
-            each = format_call(each, own)
-        if not isinstance(each, str):
-            decoder = decoder_named(each)
-            known = next(
-                (
-                    name
-                    for name, has in METHODS.items()
-                    if has.source is decoder.source or has is decoder
-                ),
-                "",
-            )
-            if known:
-                yield Element(known, "", known, arguments=own)
-                continue
-            decoder = _numbered(decoder, numbered)
-            check_name(decoder.name)
-            if decoder.name in (*PRESETS, *GROUPS, ALL, *METHODS):
-                raise ValueError(
-                    f"a method {decoder.name!r} is there already; give the function another name"
-                )
-            yield Element(decoder.name, "", decoder.name, arguments=own, decoder=decoder)
+    """The elements of --methods.
+
+    Raises:
+        UserError: text that is no element.
+        ValueError: an object that is no decoder, or whose name is taken.
+    """
+    functions: dict[str, Any] = {}  # by the name that each has
+    if isinstance(methods, str) or callable(methods):
+        methods = [methods]
+    for element in methods:
+        method, options = split_options(element)
+        if not isinstance(method, str):
+            yield _of_decoder(decoder_named(method), options, functions)
             continue
-        for text in chain.from_iterable(map(alternatives, elements_of(each))):
-            head, arguments = parse_call(text)
-            plugin, _, rest = head.rpartition(":")
-            if rest.endswith(CHOICE):
-                plugin = head
-                rest = ""
-            name, _, cache = rest.partition("+")
-            yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
+        if options:
+            method = format_call(method, options)
+        for text in chain.from_iterable(map(alternatives, elements_of(method))):
+            yield _of_text(text)
 
 
-def _numbered(decoder: Decoder, numbered: dict[str, Any]) -> Decoder:
-    """A function as a decoder with a name of its own; lambdas, partials and closures of one name
-    are numbered.
+def _of_text(text: str) -> Element:
+    head, arguments = parse_call(text)
+    if head.endswith(CHOICE):
+        return Element(text, head.strip(), "", arguments=arguments)
+    plugin, _, name = head.rpartition(":")
+    name, _, cache = name.partition("+")
+    return Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
+
+
+def _of_decoder(decoder: Decoder, options: dict[str, Any], functions: dict[str, Any]) -> Element:
+    """A decoder as an element; one that is registered has its name.
 
     Args:
-        numbered: the functions so far by name; this one is added.
+        functions: the functions so far, by name; this one is added.
     """
-    function: Any = decoder.source
-    while isinstance(function, partial):
-        function = function.func
-    first = decoder.name
-    if function is not decoder.source:
-        first = str(getattr(function, "__name__", type(function).__name__))
-    first = first.strip("<>")
-    name = first
+    for name, known in METHODS.items():
+        if known is decoder or known.source is decoder.source:
+            return Element(name, "", name, arguments=options)
+    decoder = _numbered(decoder, functions)
+    check_name(decoder.name)
+    if decoder.name in (*PRESETS, *GROUPS, ALL, *METHODS):
+        raise ValueError(
+            f"a method {decoder.name!r} is there already; give the function another name"
+        )
+    return Element(decoder.name, "", decoder.name, arguments=options, decoder=decoder)
+
+
+def _numbered(decoder: Decoder, functions: dict[str, Any]) -> Decoder:
+    """A decoder with a name that no other has: lambdas, partials and closures are numbered."""
+    name = decoder.name
     number = 1
-    while numbered.setdefault(name, decoder.source) != decoder.source:
+    while functions.setdefault(name, decoder.source) != decoder.source:
         number += 1
-        name = f"{first}-{number}"
+        name = f"{decoder.name}-{number}"
     named = replace(decoder, name=name)
     # read here, for in a worker its annotation has no module
     vars(named)["options"] = decoder.options
@@ -124,25 +118,26 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
     """The methods of --methods by key, after the plugins that are installed, given, or named there
     are loaded.
 
-    Raises UserError or ValueError for a plugin that fails, and for a method that is unknown,
-    repeated or misused.
+    Raises:
+        UserError or ValueError: a plugin that fails; a method that is unknown, repeated or misused.
     """
     load_all(plugins)
     chosen: dict[str, Preset] = {}
-    seen: set[str] = set()
-    twice: list[str] = []
+    keys: set[str] = set()
     for element in read_elements(methods):
         key, presets = _resolved(element)
-        twice += [key] if key in seen else []
-        seen.add(key)
+        if key in keys:
+            raise UserError(
+                f"--methods names a method twice: {key} (a function's name is its __name__)"
+            )
+        keys.add(key)
         for name, preset in presets.items():
-            # groups share rows; files of tuned methods are for suites of their own
-            known = chosen.get(name, preset)
-            chosen[name] = known.joined(preset) if known is not preset and known.tuned_on else known
-    if twice or not chosen:
-        again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
-        wrong = again if twice else f"no method{meant('', _valid())}"
-        raise UserError(f"--methods names {wrong}")
+            known = chosen.setdefault(name, preset)
+            # Groups share rows; files of tuned methods are for different suites.
+            if known is not preset and known.tuned_on:
+                chosen[name] = known.joined(preset)
+    if not chosen:
+        raise UserError(f"--methods names no method{meant('', _valid())}")
     return {name: preset for name, preset in chosen.items() if not _as_fast(name, preset, chosen)}
 
 
@@ -160,81 +155,80 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     plain = not element.cache and not element.arguments
     if element.plugin.endswith(CHOICE):
         presets = read_choice(element.plugin)
-        if plain and (not name or name in presets):
-            return element.text, {name: presets[name]} if name else presets
-        wrong = "a tuned method takes no options and no cache"
-        wrong = (
-            wrong
-            if not name or name in presets
-            else f"it has no method {name}{meant(name, presets)}"
-        )
-    elif element.plugin and name not in (brought := load(element.plugin).methods):
-        wrong = (
-            f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
-        )
-    elif name in GROUPS or name == ALL:
-        if plain:
-            return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
-        wrong = f"{name} is a group; options and caches are for one method"
-    elif name in PRESETS or element.decoder is not None or name in METHODS:
-        preset = PRESETS.get(name)
-        if preset is None:
-            decoder = element.decoder or METHODS[name]
-            role = "fef" if decoder.prefix_conditioned else "base"
-            preset = Preset(decoder.label or name, element.decoder or name, role=role)
-        key, preset = _with_arguments(element, preset)
-        return key, {key: preset}
-    else:
-        wrong = (
-            "unknown"
-            f" method{meant(name, ['FILE.py:NAME', *_valid()], {'a suite, for --suite': SUITES})}"
-        )
-    raise UserError(f"{element.text}: {wrong}")
+        if name and name not in presets:
+            raise UserError(f"{element.text}: it has no method {name}{meant(name, presets)}")
+        if not plain:
+            raise UserError(f"{element.text}: a tuned method takes no options and no cache")
+        return element.text, {name: presets[name]} if name else presets
+    if element.plugin:
+        registered = load(element.plugin).methods
+        if name not in registered:
+            raise UserError(
+                f"{element.text}: {element.plugin} registers no method {name}; it has"
+                f" {', '.join(registered) or 'none'}"
+            )
+    if name in GROUPS or name == ALL:
+        if not plain:
+            raise UserError(
+                f"{element.text}: {name} is a group; options and caches are for one method"
+            )
+        return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
+    preset = PRESETS.get(name)
+    if preset is None:
+        decoder = element.decoder or METHODS.get(name)
+        if decoder is None:
+            valid = ["FILE.py:NAME", *_valid()]
+            raise UserError(
+                f"{element.text}: unknown method"
+                f"{meant(name, valid, {'a suite, for --suite': SUITES})}"
+            )
+        role = "fef" if decoder.prefix_conditioned else "base"
+        preset = Preset(decoder.label or name, element.decoder or name, role=role)
+    key, preset = _with_arguments(element, preset)
+    return key, {key: preset}
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
-    """The key of a method with its arguments, and the preset with them, its label saying what they
-    set."""
-    arguments = dict(element.arguments)
+    """The key of a method with its arguments, and the preset with them."""
     decoder = preset.decoder
-    wrong = ""
+    arguments = dict(element.arguments)
+    role = arguments.pop("role", None)
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
-        wrong = "the cache is there twice"
-    elif "draft" in arguments and isinstance(decoder.source, str):
-        wrong = (
-            "draft is no option of a method; with --model base=...,draft=... it has these drafts"
-            " already"
+        raise UserError(f"{element.text}: the cache is there twice")
+    if "draft" in arguments and isinstance(decoder.source, str):
+        raise UserError(
+            f"{element.text}: draft is no option of a method; with --model base=...,draft=... it"
+            " has these drafts already"
         )
-    elif (role := arguments.pop("role", None)) not in (None, *ROLES):
-        wrong = f"unknown role {role!r}{meant(role, ROLES)}"
-    if wrong:
-        raise UserError(f"{element.text}: {wrong}")
+    if role not in (None, *ROLES):
+        raise UserError(f"{element.text}: unknown role {role!r}{meant(role, ROLES)}")
     if not arguments and role is None:
         return element.name, preset
-    lengths, arguments = split_lengths(arguments, element.text)
-    checked = convert_options(decoder.options, preset.options | arguments, element.name)
-    values = lengths | {name: getattr(checked, name) for name in arguments}
-    cache = values["cache"] if values.get("cache") in CACHES else ""
-    changes = {name: value for name, value in values.items() if name != "cache" or not cache}
-    changes |= {} if role is None else {"role": role}
-    found = LABEL.fullmatch(preset.label)
-    assert found is not None, "every text fits"
-    # Of the label's parts, say "step=2", those go whose option has changed.
-    parts = [(part, part.partition("=")[0]) for part in (found[2] or "").split(", ") if part]
-    shown = [
-        part for part, option in parts if option not in changes and f"{option}s" not in changes
-    ]
-    shown += [format_label(changes)] if changes else []
-    label = (
-        found[1]
-        + (f", {cache} cache" if cache else "")
-        + (f" ({', '.join(shown)})" if shown else "")
+    lengths, options = split_lengths(arguments, element.text)
+    checked = convert_options(decoder.options, preset.options | options, element.name)
+    values = lengths | {name: getattr(checked, name) for name in options}
+
+    changes = dict(values)
+    name = element.name
+    label = preset.label
+    if values.get("cache") in CACHES:
+        cache = changes.pop("cache")
+        name = f"{name}+{cache}"
+        label = f"{label}, {cache} cache"
+    if role is not None:
+        changes["role"] = role
+    elif preset.role == "fef" and getattr(checked, "verify", "") == "two-stream":
+        role = "two-stream"
+    # The paper writes step=2 for the option steps.
+    replaced = {*changes, *(option.removesuffix("s") for option in changes)}
+    shown = {name: value for name, value in preset.in_brackets.items() if name not in replaced}
+    return format_call(name, changes), replace(
+        preset,
+        label=label,
+        in_brackets=shown | dict(sorted(changes.items())),
+        role=role or preset.role,
+        given={name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()},
     )
-    two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
-    given = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
-    role = role or ("two-stream" if two_stream else preset.role)
-    key = format_call(f"{element.name}+{cache}" if cache else element.name, changes)
-    return key, replace(preset, label=label, role=role, given=given)
 
 
 def _valid() -> list[str]:

@@ -14,6 +14,7 @@ import torch
 from paths import ROOT
 
 from harness.methods.presets import PRESETS
+from harness.methods.settings import setting_of
 from harness.plugins import load
 from harness.records.files import read_prompts
 from harness.records.store import read_run
@@ -122,7 +123,7 @@ def test_choices_and_programs_run_and_are_judged(
 
 def test_the_preset_is_one_with_its_own_block_length(outside: Path) -> None:
     load(str(outside / "preset.py"))
-    setting = PRESETS["threshold-careful"].for_suite("gsm8k", {"gen_length": 48}, {})
+    setting = setting_of(PRESETS["threshold-careful"], "gsm8k", {"gen_length": 48})
     assert (setting.block_length, setting.options) == (16, {"tau": 0.99})
 
 

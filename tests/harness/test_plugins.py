@@ -12,6 +12,7 @@ from command_lines import resolved_run
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
+from harness.methods.settings import setting_of
 from harness.plugins import (
     blame,
     load,
@@ -370,7 +371,7 @@ def test_a_preset_has_settings_by_suite() -> None:
     preset = register_preset(
         "own", Preset("Own", "threshold", {"tau": 0.7}, lengths=lengths, suites=suites)
     )
-    gsm8k, math = (preset.for_suite(suite, {"gen_length": 48}, {}) for suite in ("gsm8k", "math"))
+    gsm8k, math = (setting_of(preset, suite, {"gen_length": 48}) for suite in ("gsm8k", "math"))
     assert (gsm8k.block_length, gsm8k.options) == (24, {"tau": 0.5})
     assert (math.block_length, math.options) == (12, {"tau": 0.7})
 

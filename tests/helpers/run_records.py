@@ -122,7 +122,7 @@ def save_presets(folder: Path, *methods: str, suites: tuple[str, ...] = ("gsm8k"
     config = {
         "data": "generated",
         "methods": {
-            name: {"label": preset.label, "method": preset.method}
+            name: {"label": preset.row, "method": preset.method}
             for name, preset in methods_named(",".join(methods)).items()
         },
         "suites": {suite: {"title": PAPER_SUITES.get(suite, suite)} for suite in suites},

@@ -16,6 +16,7 @@ from scipy import stats
 from harness.errors import UserError
 from harness.measures.parallelism import series_of
 from harness.measures.seconds import read_measured
+from harness.methods.settings import setting_of
 from harness.records.store import Run
 from harness.runs.selection import methods_named
 from tables import figures
@@ -35,7 +36,7 @@ def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
     """
     named: dict[str, Any] = dict(of)
     for key, preset in methods_named(methods).items():
-        setting = preset.for_suite("gsm8k", {"gen_length": 48, "block_length": 48}, {})
+        setting = setting_of(preset, "gsm8k", {"gen_length": 48, "block_length": 48})
         options = {
             "gen_length": 48,
             "block_length": setting.block_length,

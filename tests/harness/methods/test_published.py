@@ -8,6 +8,7 @@ import pytest
 from generated import write_suites
 from run_records import item, save
 
+from harness.methods.settings import setting_of
 from harness.options import parsed
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -139,7 +140,9 @@ def test_an_accuracy_is_that_of_the_same_model_decoder_and_settings(
     model: str, decoder: str, suite: str, changed: dict[str, Any], number: float | None
 ) -> None:
     (preset,) = methods_named("llada").values()
-    setting = preset.for_suite(suite, suite_named(suite).settings_for(LLADA, small=False), changed)
+    setting = setting_of(
+        preset, suite, suite_named(suite).settings_for(LLADA, small=False), changed
+    )
     values = {
         "gen_length": setting.gen_length,
         "block_length": setting.block_length,

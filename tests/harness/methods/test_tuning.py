@@ -16,6 +16,7 @@ from harness import tune
 from harness.errors import UserError
 from harness.measures.choosing import FINALISTS, choose, dev_of, finalists
 from harness.measures.notes import _differences
+from harness.methods.settings import setting_of
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
@@ -39,7 +40,9 @@ def resolved(
     found = set()
     for preset in methods_named(elements).values():
         usual = structs.asdict(preset.decoder.options())
-        own = [preset.for_suite(name, each, {}, attends=attends) for name, each in suites.items()]
+        own = [
+            setting_of(preset, name, defaults, blocks=attends) for name, defaults in suites.items()
+        ]
         found.add(
             str(
                 [
@@ -78,7 +81,7 @@ def test_a_setting_decodes_with_the_checkpoint_of_a_role() -> None:
     elements = [with_role(each, "control") for each in settings("entropy", SHORT, 2, 0)]
     named = methods_named(";".join(elements))
     assert {preset.role for preset in named.values()} == {"control"}
-    assert named["entropy(role=control)"].label == "Entropy (role=control)"
+    assert named["entropy(role=control)"].row == "Entropy (role=control)"
 
 
 def rows(*own: tuple[str, str, list[int], float]) -> pd.DataFrame:
@@ -257,7 +260,7 @@ def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) ->
 def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
-        preset.for_suite("mbpp", {"gen_length": 64}, {})
+        setting_of(preset, "mbpp", {"gen_length": 64})
 
 
 def test_a_block_model_is_tuned_with_its_own_decoders() -> None:

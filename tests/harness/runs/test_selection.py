@@ -37,7 +37,7 @@ def cached(registries: None) -> None:
 def one(text: str) -> tuple[str, str, dict[str, Any]]:
     """Key, label and what was asked of one method."""
     ((key, preset),) = methods_named(text).items()
-    return key, preset.label, dict(preset.given)
+    return key, preset.row, dict(preset.given)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,147 @@
+"""What a method decodes with on a suite: lengths and options, merged from a list of layers.
+
+Later layers win:
+
+1. the suite's defaults for the model,
+2. what the decoder was published with on the model's family,
+3. the preset's options and lengths,
+4. those that the preset has for the suite,
+5. the run's, for all methods alike,
+6. those given with the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from harness.errors import UserError
+from harness.records.schema import Setting
+from harness.suites.published import LENGTHS, settings_of_decoder
+from model_wrappers.decoders import Decoder
+
+if TYPE_CHECKING:
+    from harness.methods.presets import Preset
+    from model_wrappers.backbones.blocks import Blocks
+
+Values = Mapping[str, Any]  # lengths and options by name
+
+
+def split_lengths(values: Values, where: str) -> tuple[dict[str, int], dict[str, Any]]:
+    """Lengths and options among these values; block_length=None is the whole response.
+
+    Args:
+        where: what has them, for the message.
+
+    Raises:
+        UserError: a length that is no whole number of at least 1.
+    """
+    lengths = {}
+    options = {}
+    for name, value in values.items():
+        if name not in LENGTHS:
+            options[name] = value
+            continue
+        whole_response = name == "block_length" and value is None
+        if not whole_response and (type(value) is not int or value < 1):
+            raise UserError(f"{where}: {name}={value!r} must be a whole number of at least 1")
+        lengths[name] = value
+    return lengths, options
+
+
+def setting_of(
+    preset: Preset,
+    suite: str,
+    defaults: Values,
+    common: Values | None = None,
+    family: str = "",
+    blocks: Blocks | None = None,
+) -> Setting:
+    """The setting of a method on a suite, checked.
+
+    Args:
+        preset: the method, with the options that it was given.
+        suite: its name.
+        defaults: the suite's `gen_length`, and perhaps its `block_length` and `options`.
+        common: lengths and options of the run, for all methods that take them.
+        family: the model's `model_type`, "" where none of its settings were published.
+        blocks: how a block model attends; its block length replaces that of suites and families.
+
+    Raises:
+        UserError: lengths, steps or a cache that do not fit each other or the model.
+        ValueError: an option that the decoder refuses.
+    """
+    # torch: not for --list
+    from model_wrappers.api import check_blocks, check_lengths, check_options
+
+    decoder = preset.decoder
+    where = f"{preset.label} on {suite}"
+    if preset.tuned_on and suite not in preset.tuned_on:
+        tuned = ", ".join(preset.suites)
+        raise UserError(f"{where}: not tuned for {suite}, but for {tuned}")
+    check_blocks(decoder, blocks)
+
+    published, source = settings_of_decoder(decoder.name, family, suite)
+    suite_options = _of_decoder(defaults.get("options", {}), decoder)
+    chosen = {**published, **preset.options, **preset.lengths, **preset.suites.get(suite, {})}
+    given = {**_of_decoder(common or {}, decoder), **preset.given}
+    options = {**suite_options, **chosen, **given}
+
+    gen_length = options.pop("gen_length", defaults["gen_length"])
+    options.pop("block_length", None)
+    in_blocks = blocks is not None and not blocks.causal
+    if in_blocks:
+        block_length = given.get("block_length", blocks.length) or gen_length
+        if options.get("cache", "none") != "none":
+            raise UserError(
+                f"{where}: a block model keeps finished blocks, exactly; it takes no cache"
+            )
+    else:
+        block_length = _block_length(decoder, gen_length, defaults, chosen, given)
+    check_lengths(gen_length, block_length)
+
+    if preset.tokens_per_step is not None and "steps" not in options:
+        options["steps"] = gen_length // preset.tokens_per_step
+        if gen_length % (preset.tokens_per_step * (gen_length // block_length)):
+            raise UserError(
+                f"{where}: {preset.tokens_per_step} tokens a step do not divide blocks of"
+                f" {block_length}"
+            )
+    if decoder.takes("stop_at_eos") and decoder.options().stop_at_eos:
+        # What only some rows do by default is part of their records.
+        options.setdefault("stop_at_eos", True)
+    check_options(decoder, options)
+
+    setting = Setting(gen_length=gen_length, block_length=block_length, options=options)
+    whole = {"gen_length": gen_length, "block_length": block_length, **options}
+    if source and published.items() <= whole.items():
+        setting.published = source
+    if in_blocks and blocks.length != block_length:
+        setting.attends = blocks.length
+    setting.tuned_on = preset.tuned_on.get(suite) or UNSET
+    return setting
+
+
+def _of_decoder(values: Values, decoder: Decoder) -> dict[str, Any]:
+    """Lengths, and the options that a decoder takes."""
+    return {name: value for name, value in values.items() if name in LENGTHS or decoder.takes(name)}
+
+
+def _block_length(
+    decoder: Decoder, gen_length: int, defaults: Values, chosen: Values, given: Values
+) -> int:
+    """The block length on a model that attends over the whole sequence.
+
+    One that was given must divide the response; one that is usual is at most the response, and
+    that of a suite is for semi-autoregressive decoders alone.
+    """
+    if "block_length" in given:
+        return given["block_length"] or gen_length
+    usual = gen_length
+    if "block_length" in chosen:
+        usual = chosen["block_length"] or gen_length
+    elif decoder.semi_autoregressive:
+        usual = defaults.get("block_length") or gen_length
+    return min(usual, gen_length)
