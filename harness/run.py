@@ -1,10 +1,12 @@
 """The main job: benchmark problems through decoders, timed against LLaDA, recorded, scored and
 tabulated.
 
-    python harness/run.py --suite gsm8k,math,humaneval,mbpp python harness/run.py --suite gsm8k,mbpp
-    --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda python harness/run.py --methods
-    "llada; fef(steps=3,window=12); ./mine.py:mine(k=2)" --suite "mine=./q.jsonl" python
-    harness/run.py --list
+    python harness/run.py --suite gsm8k,math,humaneval,mbpp
+    python harness/run.py --suite gsm8k,mbpp --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct \\
+        --device cuda
+    python harness/run.py --methods "llada; fef(steps=3,window=12); ./mine.py:mine(k=2)" \\
+        --suite "mine=./q.jsonl"
+    python harness/run.py --list
 
 Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default:
 results/runs/<time>-<model>); with --trace also every commit, re-mask and rejected draft, and a

@@ -1,10 +1,9 @@
 """Measure factorization error: does each decoder sample from the distribution it claims to?
 
-    python -m harness.audit                              law, lemma, chains and neural, on nano and
-    on a table of 2^4 python -m harness.audit --sections law --tokens 3    the decoders on a table
-    of 3^4 python -m harness.audit --sections neural --model FOLDER --prompts FILE --device cuda
-    python -m harness.audit --sections streams           the target of two-stream verification
-    against the paper's
+    python -m harness.audit                            # all but streams, on nano and a table of 2^4
+    python -m harness.audit --sections law --tokens 3  # the decoders on a table of 3^4
+    python -m harness.audit --sections neural --model FOLDER --prompts FILE --device cuda
+    python -m harness.audit --sections streams         # two streams against the paper's target
 
 `law`: every decoder's output law on an oracle whose joint is known, by walking every branch of its
 randomness, or by sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence.

@@ -1,15 +1,14 @@
 """Measure what decoding costs on this machine. Everything is printed, nothing is asserted; use an
 idle machine.
 
-    python -m harness.bench                      cost of a response, a row per method python -m
-    harness.bench --costs              cost of each kind of pass; on a GPU its peak memory too
-    python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256 python
-    -m harness.bench --training           throughput of training, all positions against subsets
-    python -m harness.bench --gpu --out FILE     a machine with one GPU, in about ten minutes
+    python -m harness.bench                      # cost of a response, a row per method
+    python -m harness.bench --costs              # of each kind of pass; on a GPU its peak memory
+    python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
+    python -m harness.bench --gpu --out FILE     # a machine with one GPU, in about ten minutes
 
 `--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random
-weights, bf16), what decoders take beyond their passes, and training; then responses and passes with
-CUDA graphs. It needs no OpenCompass and no download; the record is written after every part.
+weights, bf16), and what decoders take beyond their passes; then responses and passes with CUDA
+graphs. It needs no OpenCompass and no download; the record is written after every part.
 `--device cpu` tries the same on a tiny shape.
 """
 
@@ -51,7 +50,6 @@ class BenchOptions:
     prompt: int = option("tokens of the random prompt of --costs (default 32)", 32, least=1)
     response: int = option("tokens of the response (default 48)", 48, least=1)
     repeats: int = option("rounds of which the median is taken (default 7)", 7, least=1)
-    training: bool = option("examples and tokens per second of training", False)
     costs: bool = option("cost of draft and verification passes, and their memory on a GPU", False)
     rows: str | None = option("numbers of rows for --costs (default 1,2,4,8,16,32)")
     gpu: bool = option("all that a machine with one GPU is measured by", False)
@@ -94,15 +92,12 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
     """The tables of the options, part after part. Raises UserError for what clashes or is unknown,
     before measuring."""
     from harness.bench.decoders import bench_methods, bench_prompts
-    from harness.bench.passes import bench_training
     from harness.runs.selection import methods_named
 
     if options.gpu:
         yield from parts(options.device)
     elif options.costs:
         yield costs(options)
-    elif options.training:
-        yield {"training": bench_training(options.model, options.repeats)}, []
     else:
         presets = methods_named(options.methods)
         backbone = backbone_of(options)
@@ -159,7 +154,6 @@ def parts(device: str) -> Iterator[Tables]:
     import torch
 
     from harness.bench.decoders import bench_methods, bench_prompts, bench_responses
-    from harness.bench.passes import EVERY, MASKED, bench_training
     from harness.records.store import read_run
     from harness.runs.selection import methods_named
     from model_wrappers import load_backbone
@@ -186,17 +180,10 @@ def parts(device: str) -> Iterator[Tables]:
             )
         }, []
 
-    def training() -> Tables:
-        return {
-            "training": bench_training(
-                "nano", repeats, ("llada", EVERY, MASKED), 1 if small else 16, device
-            )
-        }, []
-
     lengths = ((24, 16), (40, 24)) if small else ((144, 256), (488, 512))
     measurements: dict[str, Callable[[], Tables]] = {"responses": responses}
     measurements |= {f"passes, {sum(pair)} tokens": partial(passes, *pair) for pair in lengths}
-    measurements |= {"overhead": overhead, "training": training}
+    measurements["overhead"] = overhead
     if not small:
         measurements["responses, CUDA graphs"] = partial(responses, True)
         measurements |= {

@@ -15,12 +15,11 @@ from harness.methods.presets import Preset
 from harness.methods.settings import setting_of
 from harness.records.environment import interleaved, seconds_of
 from harness.records.store import KEY, Run
-from harness.runs.responses import cost_and_tokens
 from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, problems, suite_named
 from model_wrappers import Backbone, Trace, decode, load_backbone
 from model_wrappers.chat import encode_question
-from model_wrappers.costs import hash_of
+from model_wrappers.costs import costs_of, hash_of
 
 AT_ONCE = 5  # golden problems that pass through all methods before the next ones
 
@@ -224,7 +223,7 @@ def _answers(
             **options,
         )
         key = dict(zip(KEY, (method, suite, item), strict=True))
-        return cost_and_tokens(key, seed, backbone, prompts[suite, item], out)
+        return {**key, **costs_of(backbone, prompts[suite, item], out)}
 
     for method in methods:
         answer(method, next(iter(config.suites)), 0)

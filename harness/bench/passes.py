@@ -1,5 +1,4 @@
-"""What passes cost on a made-up sequence: of decoding, c_rho and c_pi, with their peak memory; and
-of training.
+"""What the passes of decoding cost on a made-up sequence, c_rho and c_pi, with their peak memory.
 
 Costs are relative to a plain forward: one row, the logits of half of the response read. A draft
 pass (c_rho) is one row, a window read; literal verification of b drafts (c_pi) is b rows, one
@@ -10,23 +9,16 @@ Shapes: B batch, L length.
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 import torch
-from msgspec import structs
 
 from harness.errors import UserError, explained
-from harness.records.environment import DISCARDED, interleaved, seconds_of
-from harness.stats import linear_fit, median_ratio
-from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
-from harness.train.recipes import PRESETS
-from harness.train.rows import TwoStreamBatches
-from harness.train.run import DiffusionTrainer, start, training_arguments
+from harness.records.environment import interleaved
+from harness.stats import linear_fit
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.fef.targets import Proposal
@@ -276,78 +268,3 @@ def _peak_bytes(call: Callable[[], object], device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) - before
     except torch.OutOfMemoryError:
         return math.nan
-
-
-MASKED = "fef, two-stream mask"
-EVERY = "fef, all positions"
-POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, EVERY: None}
-
-
-def bench_training(
-    model: str,
-    repeats: int,
-    objectives: Collection[str] | None = None,
-    batch: int | None = None,
-    device: str = "",
-) -> pd.DataFrame:
-    """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians
-    over `repeats`.
-
-    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu",
-    else a GPU where there is one. Every step has new examples, the same for all.
-    """
-    size = batch or PRESETS["nano"].batch
-    steps = repeats + DISCARDED
-    trainer_arguments = {"use_cpu": True} if device == "cpu" else {}
-    recipe = structs.replace(
-        PRESETS["nano"], init=model, steps=steps, batch=size, trainer=trainer_arguments
-    )
-    backbone = start(recipe)
-    network = backbone.model
-    tokenizer = backbone.text_tokenizer()
-    end = backbone.family.end_of_turn
-    examples = NanoExamples(tokenizer, size * steps, size, recipe.seed, end=end)
-    corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = DiffusionTrainer(
-            model=network, args=training_arguments(recipe, Path(folder), steps, steps)
-        )
-        trainer.model_accepts_loss_kwargs = False
-        trainer.current_gradient_accumulation_steps = 1
-        collators: dict[str, Collator] = {
-            "llada": corrupted,
-            **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
-            MASKED: TwoStreamBatches(corrupted),
-        }
-        collators = {
-            name: each
-            for name, each in collators.items()
-            if objectives is None or name in objectives
-        }
-        measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
-        for step in range(steps):
-            drawn = [examples[index] for index in range(step * size, (step + 1) * size)]
-            for name, collate in collators.items():
-                inputs = collate(drawn)
-                rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
-                seconds = seconds_of(
-                    partial(trainer.training_step, network, inputs), trainer.args.device
-                )
-                network.zero_grad()
-                if step >= DISCARDED:
-                    measured[name].append(
-                        {"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds}
-                    )
-    rows = []
-    for name, batches in measured.items():
-        found = pd.DataFrame(batches)
-        rows.append(
-            {
-                "objective": name,
-                "rows a batch": found["rows"].mean(),
-                "seconds a batch": found["seconds"].median(),
-                "examples a second": median_ratio(size, found["seconds"]),
-                "tokens a second": median_ratio(found["tokens"], found["seconds"]),
-            }
-        )
-    return pd.DataFrame(rows)

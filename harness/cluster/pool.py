@@ -20,7 +20,7 @@ from harness.cluster.actor import Actor, pickled
 from harness.cluster.connect import connected, first_line
 from harness.errors import UserError
 from harness.records.schema import PromptRecord
-from harness.runs.folder import check_alike, device_name
+from harness.runs.alike import check_workers_alike, device_name
 from harness.runs.pool import Chunk, Queue
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Response, Result
@@ -207,7 +207,7 @@ class RayPool:
             return
         description, items, receipt = reply
         self.description = self.description or description
-        check_alike(self.description, description, worker.name, self.config.timed)
+        check_workers_alike(self.description, description, worker.name, self.config.timed)
         self.items = self.items or items
         worker.waits = None
         worker.ready = True

@@ -26,11 +26,11 @@ from harness.measures.table import (
     suites_with,
     timed,
 )
-from harness.methods.presets import LENGTHS
 from harness.records.files import TraceRecord, each_frame
 from harness.records.schema import Setting, WindowRecord
 from harness.records.store import Run
 from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
+from harness.suites.published import LENGTHS
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
 MEANS = ["accuracy", "speedup", "forward_speedup"]

@@ -91,8 +91,9 @@ def setting_of(
 
     gen_length = options.pop("gen_length", defaults["gen_length"])
     options.pop("block_length", None)
-    in_blocks = blocks is not None and not blocks.causal
-    if in_blocks:
+    if blocks is not None and blocks.causal:
+        blocks = None
+    if blocks is not None:
         block_length = given.get("block_length", blocks.length) or gen_length
         if options.get("cache", "none") != "none":
             raise UserError(
@@ -109,7 +110,7 @@ def setting_of(
                 f"{where}: {preset.tokens_per_step} tokens a step do not divide blocks of"
                 f" {block_length}"
             )
-    if decoder.takes("stop_at_eos") and decoder.options().stop_at_eos:
+    if getattr(decoder.options(), "stop_at_eos", False):
         # What only some rows do by default is part of their records.
         options.setdefault("stop_at_eos", True)
     check_options(decoder, options)
@@ -118,7 +119,7 @@ def setting_of(
     whole = {"gen_length": gen_length, "block_length": block_length, **options}
     if source and published.items() <= whole.items():
         setting.published = source
-    if in_blocks and blocks.length != block_length:
+    if blocks is not None and blocks.length != block_length:
         setting.attends = blocks.length
     setting.tuned_on = preset.tuned_on.get(suite) or UNSET
     return setting

@@ -1,11 +1,12 @@
 """Records of a run: `run.json`, `items.jsonl`, `windows.jsonl` in one folder, written so that a
 kill loses nothing.
 
-    run.json       {schema, name, created, config, config_hash, environment, weights, data, code,
-    sessions, scoring} items.jsonl    one object per (method, suite, item), complete but for
-    `correct`, which scoring adds windows.jsonl  one object per speculative window passes.jsonl
-    seconds of single passes, measured now and then traces.bin     of a traced run what every
-    response did (harness/records/files.py), and prompts.jsonl, its prompts
+    run.json       configuration and its hash, environment, weights, data, code, sessions, scoring
+    items.jsonl    one object per (method, suite, item); `correct` comes with scoring
+    windows.jsonl  one object per speculative window
+    passes.jsonl   seconds of single passes, measured now and then
+    traces.bin     of a traced run what every response did (harness/records/files.py)
+    prompts.jsonl  of a traced run its prompts
 
 An item's trace and windows are written before the item, which counts as done only when its line is
 whole: after a kill, torn last lines, and windows, passes and traces without an item are dropped on

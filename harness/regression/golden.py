@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from msgspec import UNSET, structs, to_builtins
+from msgspec import UNSET, structs
 
 from harness.errors import UserError
 from harness.records.consistency import differences
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
+from harness.runs.alike import Table, settings, unlike
 
 COSTS = (
     *("proposed", "accepted", "rejected", "committed", "forwards", "rows", "token_forwards"),
@@ -35,7 +36,8 @@ def judge_records(run: Run, golden: Run) -> bool:
     Raises:
         UserError: the runs have different settings.
     """
-    if other := differences(_settings(golden.meta), _settings(run.meta)):
+    other = unlike(_settings(golden.meta), _settings(run.meta))
+    if other:
         raise UserError(f"{run.folder} and {golden.folder} differ in settings: {'; '.join(other)}")
     print(f"records: {len(golden.items)} golden items")
     changed = compare(golden, run, [*EXACT, *COSTS])
@@ -57,36 +59,31 @@ def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
     """A row for each method, suite and measure that differs: the first item's values there and
     here, and the items."""
     # A measure that one side lacks altogether must still differ from the other's.
-    there, here = (each.items.reindex(columns=[*KEY, *measures]) for each in (golden, run))
+    there, here = (side.items.reindex(columns=[*KEY, *measures]) for side in (golden, run))
     both = there.merge(
         here, on=list(KEY), how="outer", suffixes=("_golden", "_run"), indicator="side"
     )
+    both["item is there_golden"] = both["side"] != "right_only"
+    both["item is there_run"] = both["side"] != "left_only"
+    present = both["side"] == "both"
     rows: list[dict[str, Any]] = []
-
-    def add(measure: str, differ: pd.DataFrame, before: str, after: str) -> None:
-        for (method, suite), part in differ.groupby(["method", "suite"], sort=False):
-            values = {
-                "golden": str(part[before].iloc[0])[:24],
-                "run": str(part[after].iloc[0])[:24],
-            }
+    for measure in ("item is there", *measures):
+        before = both[f"{measure}_golden"]
+        after = both[f"{measure}_run"]
+        differ = before.ne(after) & (before.notna() | after.notna())
+        if measure in measures:
+            differ &= present
+        for (method, suite), part in both[differ].groupby(["method", "suite"], sort=False):
             rows.append(
                 {
                     "method": method,
                     "suite": suite,
                     "measure": measure,
-                    **values,
+                    "golden": str(part[before.name].iloc[0])[:24],
+                    "run": str(part[after.name].iloc[0])[:24],
                     "items": _named(part["item"]),
                 }
             )
-
-    alone = both[both["side"] != "both"].assign(there=lambda frame: frame["side"] == "left_only")
-    add("item is there", alone.assign(here=~alone["there"]), "there", "here")
-    shared = both[both["side"] == "both"]
-    for measure in measures:
-        before = shared[f"{measure}_golden"]
-        after = shared[f"{measure}_run"]
-        known = before.notna() | after.notna()
-        add(measure, shared[before.ne(after) & known], f"{measure}_golden", f"{measure}_run")
     return pd.DataFrame(rows)
 
 
@@ -101,31 +98,19 @@ def first_items(golden: Run, first: int) -> Run:
     return replace(golden, meta=meta, items=golden.items[golden.items["item"] < limit])
 
 
-def _settings(meta: RunRecord) -> dict[str, Any]:
+def _settings(meta: RunRecord) -> Table:
     """What two runs must have in common to be compared; labels and order may differ."""
     config = meta.config
+    table = settings(config, seconds=False)
+    del table["timed"]
+    table["limit"] = config.limit
+    table["suites"] = sorted(config.suites)
     files = meta.data.get("files") or {}
-    names = (
-        "limit",
-        "temperature",
-        "seed",
-        "seeds",
-        "device",
-        "dtype",
-        "graphs",
-        "prompt",
-        "chat_template_args",
-    )
-    methods = {name: to_builtins(method) for name, method in config.methods.items()}
-    for method in methods.values():
-        method.pop("label", None)
-    return {
-        **{name: getattr(config, name) for name in (*names, "reads_at", "models")},
-        "methods": methods,
-        "suites": sorted(config.suites),
-        "data": {suite: (files.get(suite) or {}).get("sha256") for suite in config.suites},
-        "weights": {name: weights.get("sha256") for name, weights in meta.weights.items()},
-    }
+    for suite in config.suites:
+        table[f"data.{suite}"] = (files.get(suite) or {}).get("sha256")
+    for name, weights in meta.weights.items():
+        table[f"weights.{name}"] = weights.get("sha256")
+    return table
 
 
 def _platform(meta: RunRecord) -> dict[str, Any]:

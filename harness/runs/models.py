@@ -43,7 +43,8 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     for role, models in table.items():
         per_suite = models if isinstance(models, dict) else {"default": models}
         _check_suites(f"--model {text}: role {role}", per_suite.keys() - {"default"}, suites)
-        roles[role] = {suite: per_suite.get(suite, per_suite.get("default")) for suite in suites}
+        default: Any = per_suite.get("default")
+        roles[role] = {suite: per_suite.get(suite, default) for suite in suites}
         wrong = [suite for suite, model in roles[role].items() if not model]
         if wrong or not all(isinstance(model, str) for model in per_suite.values()):
             lacking = f"; there is none for {', '.join(wrong)} and no default" if wrong else ""

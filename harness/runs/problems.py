@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +210,15 @@ class SuiteJob:
         """The prompt of an item as the method's model reads it, LongTensor (P,)."""
         return self.own_prompts.get(self.models[method].backbone.name, self.prompts)[item]
 
-    def draw(self, item: int) -> tuple[int, int]:
-        """The problem of an item, and the seed that it is decoded with."""
+    def seed(self, item: int) -> int:
+        """The random seed that an item is decoded with."""
         number, problem = divmod(item, len(self.prompts) // len(self.seeds))
-        return problem, item_seed(self.seeds[number], self.suite, problem)
+        return item_seed(self.seeds[number], self.suite, problem)
+
+    @property
+    def all_prompts(self) -> list[torch.Tensor]:
+        """The prompts as every model reads them."""
+        return [*self.prompts, *chain.from_iterable(self.own_prompts.values())]
 
     @property
     def backbones(self) -> list[Backbone]:

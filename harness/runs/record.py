@@ -3,7 +3,6 @@ alone writes."""
 
 import math
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.errors import UserError
 from harness.options import command_name
-from harness.records.consistency import counts_of, differences
+from harness.records.consistency import counts_of
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, RunConfig
 from harness.records.store import KEY, Recorder, read_meta, read_run
@@ -30,10 +29,16 @@ Missing = dict[tuple[str, str, int], str]  # (method, suite, item) -> why it was
 
 
 def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
-    """Decode all that the run has and is not recorded yet; the responses that were left out, with
-    the reason.
+    """Decode all that a run has and is not recorded yet, one session of run.json.
 
-    pool: who decodes, ready.
+    Args:
+        pool: who decodes, ready.
+
+    Returns:
+        The responses that were left out, with the reason.
+
+    Raises:
+        UserError: what is recorded is not of this run, or a response cannot be decoded.
     """
     config = pool.config
     begun = (folder / "run.json").exists()
@@ -46,12 +51,47 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
         print(f"goes on with another {note}", file=sys.stderr)
     if config.traced:
         recorder.write_prompts(pool.prompts())
+    at_once = 1
+    if config.batch is not UNSET:
+        at_once = MOST if config.batch == "auto" else config.batch
+    methods = list(config.methods)
+    queue = Queue(pool.items, methods, recorder.done, config.chunk or 1, pool.size, at_once)
+
+    def about() -> dict[str, Any]:
+        entry = pool.about()
+        if queue.left_out:
+            entry["left_out"] = [
+                {**dict(zip(KEY, key, strict=True)), "reason": reason}
+                for key, reason in queue.left_out.items()
+            ]
+        if notes:
+            entry["changed"] = notes
+        return entry
+
     # With workers, this process decodes nothing.
     device = config.device or "cpu" if run.workers is None else "cpu"
     with new_or_not_at_all(folder, begun, recorder.items):
         for line in announcement(config, pool, bool(config.timed), recorder.done):
             print(line, flush=True)
-        left_out = _decode(folder, config, pool, device, recorder, notes)
+        with session(folder, device, config.timed, about), _progress() as bar:
+            total = sum(pool.items.values()) * len(methods)
+            done = sum(recorder.done(*key) for key in recorder.items)
+            task = bar.add_task("responses", total=total, completed=done)
+            for worker, result in pool.results(queue):
+                if isinstance(result, Passes):
+                    recorder.add_passes(result.line)
+                    continue
+                item = result.item
+                if worker:
+                    item["worker"] = worker
+                recorder.add(item, result.windows, result.trace)
+                title = config.suites[item["suite"]].title or item["suite"]
+                bar.update(task, description=title, advance=1, refresh=True)
+    _say_disturbed(folder, recorder)
+    return queue.left_out
+
+
+def _say_disturbed(folder: Path, recorder: Recorder) -> None:
     disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
     if disturbed:
         print(
@@ -60,74 +100,32 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
             f" --resume --out {folder} times them again",
             file=sys.stderr,
         )
-    return left_out
 
 
-def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
-    """Raise UserError if finished responses are to other prompts than the run has; the role `ar`
-    may have its own."""
-    now = {(each.suite, each.item): each.prompt_hash for each in pool.prompts()}
-    own = [name for name, method in config.methods.items() if method.role == "ar"]
-    for (method, suite, item), row in recorder.items.items():
-        if method not in own and row.get("prompt_hash") not in (None, now.get((suite, item))):
-            raise UserError(
-                f"--resume: {folder}/items.jsonl: {method} {suite} {item} has another prompt than"
-                " now: the responses are of another run; restore its own, or begin one with"
-                " another --out"
-            )
-
-
-def _decode(
-    folder: Path,
-    config: RunConfig,
-    pool: WorkerPool,
-    device: str,
-    recorder: Recorder,
-    notes: list[str],
-) -> Missing:
-    """Record each result as it comes, as one session of run.json, with one bar that names the suite
-    at work."""
-    at_once = MOST
-    if config.batch is UNSET:
-        at_once = 1
-    elif isinstance(config.batch, int):
-        at_once = config.batch
-    queue = Queue(
-        pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once
-    )
-
-    def more() -> dict[str, Any]:
-        named = [
-            {**dict(zip(KEY, key, strict=True)), "reason": reason}
-            for key, reason in queue.left_out.items()
-        ]
-        return (
-            pool.about()
-            | ({"left_out": named} if named else {})
-            | ({"changed": notes} if notes else {})
-        )
-
+def _progress() -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    # a thread that draws would take time from what is timed
-    bar = Progress(*columns, auto_refresh=False)
-    total = sum(pool.items.values()) * len(config.methods)
-    completed = sum(recorder.done(*key) for key in recorder.items)
-    task = bar.add_task("responses", total=total, completed=completed)
-    with session(folder, device, config.timed, more), bar:
-        for worker, result in pool.results(queue):
-            if isinstance(result, Passes):
-                recorder.add_passes(result.line)
-                continue
-            item = result.item | ({"worker": worker} if worker else {})
-            recorder.add(item, result.windows, result.trace)
-            suite = config.suites[item["suite"]].title or item["suite"]
-            bar.update(task, description=suite, advance=1, refresh=True)
-    return queue.left_out
+    # A thread that draws would take time from what is timed.
+    return Progress(*columns, auto_refresh=False)
+
+
+def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
+    """Raise UserError if finished responses are to other prompts than the run has; the role `ar`
+    may have its own."""
+    now = {(prompt.suite, prompt.item): prompt.prompt_hash for prompt in pool.prompts()}
+    for (method, suite, item), row in recorder.items.items():
+        if method in config.methods and config.methods[method].role == "ar":
+            continue
+        if row.get("prompt_hash") not in (None, now.get((suite, item))):
+            raise UserError(
+                f"--resume: {folder}/items.jsonl: {method} {suite} {item} has another prompt than"
+                " now: the responses are of another run; restore its own, or begin one with"
+                " another --out"
+            )
 
 
 def announcement(
@@ -144,41 +142,37 @@ def announcement(
         measure: estimate the time, from one response of each method, scaled by length.
         done: whether the response of (method, suite, item) is recorded.
     """
-    pending = {
-        (method, suite): [item for item in range(count) if not done(method, suite, item)]
-        for method in config.methods
-        for suite, count in pool.items.items()
-    }
+    pending: dict[tuple[str, str], list[int]] = {}
+    for name in config.methods:
+        for suite, count in pool.items.items():
+            pending[name, suite] = [item for item in range(count) if not done(name, suite, item)]
     responses = sum(map(len, pending.values()))
     if responses == 0:
         yield "all items are decoded already"
         return
     workers = f" on {pool.size} workers" if pool.size > 1 else ""
-    items = ", ".join(f"{suite} {count}" for suite, count in pool.items.items())
+    counts = ", ".join(f"{suite} {count}" for suite, count in pool.items.items())
     yield (
-        f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {items})"
+        f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {counts})"
     )
     if not measure:
         return
     total = 0.0
-    first = next(
-        suite for suite in config.suites if any(pending[method, suite] for method in config.methods)
-    )
+    first = next(suite for (_, suite), items in pending.items() if items)
     for name, method in config.methods.items():
-        items_left = pending[name, first] or [0]
-        seconds = pool.warm_up(first, {name: items_left[0]}).get(name)
+        item = (pending[name, first] or [0])[0]
+        seconds = pool.warm_up(first, {name: item}).get(name)
         if seconds is None:  # the item ended every worker
             return
         a_token = seconds / (method.suites[first].gen_length or 1)
-        tokens = sum(
-            len(pending[name, suite]) * (setting.gen_length or 1)
-            for suite, setting in method.suites.items()
-        )
+        tokens = 0
+        for suite, setting in method.suites.items():
+            tokens += len(pending[name, suite]) * (setting.gen_length or 1)
         total += a_token * tokens
         yield f"  {method.label or name}: about {duration(a_token * tokens / pool.size)}"
-    batched = (
-        "" if config.batch is UNSET else " if they were decoded one at a time, less in batches"
-    )
+    batched = ""
+    if config.batch is not UNSET:
+        batched = " if they were decoded one at a time, less in batches"
     yield f"about {duration(total / pool.size)} in all{batched}, then scoring and tables"
 
 
@@ -196,32 +190,30 @@ def describe_status(folder: Path) -> str:
     meta = read_meta(folder)
     config = meta.config
     counts = counts_of(meta)
-    is_scored: dict[tuple[Any, ...], bool] = {}
+    scored: dict[tuple[Any, ...], bool] = {}
     for _, row in each_line(folder / "items.jsonl", ItemRecord):
         if row["method"] in config.methods and row["item"] < counts.get(row["suite"], math.inf):
-            is_scored[tuple(row[name] for name in KEY)] = row.get("correct") is not None
-    done = Counter(suite for _, suite, _ in is_scored)
-    scored = Counter(key[1] for key, verdict in is_scored.items() if verdict)
+            scored[tuple(row[name] for name in KEY)] = row.get("correct") is not None
     lines = []
     all_done = True
     for suite, name in config.suites.items():
+        verdicts = [verdict for key, verdict in scored.items() if key[1] == suite]
         total = len(config.methods) * counts[suite] if suite in counts else None
         lines.append(
-            f"{name.title or suite}: {done[suite]} of {total or '?'} responses, {scored[suite]}"
+            f"{name.title or suite}: {len(verdicts)} of {total or '?'} responses, {sum(verdicts)}"
             " scored"
         )
-        all_done &= done[suite] == total
+        all_done &= len(verdicts) == total
     left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
     if left_out:
         lines.append(f"left out: {left_out}")
+    state = FINISHED
     if held(folder):
         state = "goes on"
     elif not all_done:
         state = f"stopped; go on with {command_name()} run --resume --out {folder}"
-    elif scored != done:
+    elif not all(scored.values()):
         state = f"decoded, and not all scored; score it with {command_name()} score {folder}"
-    else:
-        state = FINISHED
     return "\n".join([state, *lines])
 
 
@@ -229,8 +221,7 @@ def finished(folder: Path, config: RunConfig) -> bool:
     """Whether a folder holds all responses of a run with this configuration."""
     before = read_meta(folder).config
     config = structs.replace(config, threads=config.threads or before.threads)
-    same = not differences(before.to_json(), config.to_json())
-    return same and describe_status(folder).startswith(FINISHED)
+    return before == config and describe_status(folder).startswith(FINISHED)
 
 
 def held(folder: Path) -> bool:

@@ -1,20 +1,20 @@
-"""The timed part of a run: an item through a method, judged, as a record. What is timed is `decode`
-alone."""
+"""One response of a run: an item decoded by a method, as a record. `decode` alone is timed."""
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
 from harness.errors import UserError
 from harness.plugins import blame
+from harness.records.schema import SCHEMA
 from harness.runs.outside import contained
 from harness.runs.problems import SuiteJob
-from harness.runs.responses import add_unlogged, cost_and_tokens
+from harness.runs.responses import Response, add_unlogged, trace_of
 from model_wrappers import Decoded
 from model_wrappers.chat import response_text
+from model_wrappers.costs import costs_of
 from model_wrappers.trace import EventLog, Floats, How, Ints, Observer
 
 TRIAL_SECONDS = 5.0  # after which a response that is not recorded need not go on
@@ -52,76 +52,106 @@ class Deadline:
 
 
 def warm_up(job: SuiteJob, method: str, item: int, limit: float = TRIAL_SECONDS) -> float:
-    """Decode what is as long as an item, and none; its seconds, of a part after `limit`.
+    """Decode what is as long as an item, and none: a decoder may keep what it knows of prompts.
 
-    An item itself would be measured with all that a decoder keeps of prompts that it has seen.
-    Raises UserError as `decode_item` does.
+    Returns:
+        Its seconds; of a response that was ended after `limit` seconds, what all of it would take.
+
+    Raises:
+        UserError: as `decoded`.
     """
     deadline = Deadline(limit)
+    prompt_P = job.prompt(method, item).roll(1)
     try:
-        return _respond(
-            job, method, item, job.prompt(method, item).roll(1), 0, deadline
-        ).trace.seconds
+        return decoded(job, method, item, prompt_P, 0, deadline).trace.seconds
     except OutOfTime:
         return deadline.elapsed * job.models[method].gen_length / max(1, deadline.positions)
 
 
-def _respond(
+def respond(
+    job: SuiteJob,
+    method: str,
+    item: int,
+    traced: bool = False,
+    texts: dict[int, str] | None = None,
+    batched: bool = False,
+) -> Response:
+    """One item by one method. `correct` is None until the run is scored.
+
+    Args:
+        traced: record the events of the response.
+        texts: of tokens that were met before; new ones are added.
+        batched: it is a job of `batches.at_once`, among others.
+
+    Raises:
+        UserError: as `decoded`.
+    """
+    model = job.models[method]
+    backbone = model.backbone
+    prompt_P = job.prompt(method, item)
+    seed = job.seed(item)
+    log = EventLog() if traced else None
+    out = decoded(job, method, item, prompt_P, seed, log, batched)
+
+    key = {"method": method, "suite": job.suite, "item": item}
+    record = {
+        "schema": SCHEMA,
+        **key,
+        "seed": seed,
+        **costs_of(backbone, prompt_P, out),
+        "text": response_text(backbone, out.tokens),
+        "gold": job.golds[item],
+        "correct": None,
+    }
+    windows = []
+    for window in out.trace.windows:
+        counts = {name: int(count) for name, count in vars(window).items()}
+        windows.append({**key, **counts})
+    if log is None:
+        return Response(record, windows)
+    add_unlogged(log, out.tokens, backbone.mask_id)
+    texts = {} if texts is None else texts
+    trace = trace_of((method, job.suite, item), backbone, model.gen_length, log, texts)
+    return Response(record, windows, trace)
+
+
+def decoded(
     job: SuiteJob,
     method: str,
     item: int,
     prompt_P: torch.Tensor,
     seed: int,
     observer: Observer | None = None,
-    among: bool = False,
+    batched: bool = False,
 ) -> Decoded:
+    """The response of a method to a prompt.
+
+    Raises:
+        UserError: the logits are not finite; a decoder from outside failed or changed weights. The
+            message names method, suite and item.
+    """
     model = job.models[method]
-    who = f"{method} on {job.suite}, item {item}"
     outside = not isinstance(model.decoder.source, str)
-    if among:
+    where = f"{method} on {job.suite}, item {item}"
+    room: AbstractContextManager[None] = nullcontext()
+    if batched:
         model = model.batched()
+    elif outside:
+        room = contained(job.backbones, where, seed)
     try:
-        with contained(job.backbones, who, seed) if outside and not among else nullcontext():
+        with room:
             return model.respond(prompt_P, seed, observer)
+    except (KeyboardInterrupt, OutOfTime, UserError):
+        raise
     except BaseException as error:  # a decoder may call sys.exit, or be cancelled
-        if isinstance(error, KeyboardInterrupt | OutOfTime):
-            raise
         message = blame(model.decoder, error)
-        if isinstance(error, UserError) or (message is None and not isinstance(error, ValueError)):
-            raise
-        said = message or str(error)
-        if among and outside:
-            said += (
+        if message is None:
+            if not isinstance(error, ValueError):
+                raise
+            message = str(error)
+        if batched and outside:
+            message += (
                 "; in a batch responses take turns at each call of the model, --batch 1 decodes"
                 " them one by one"
             )
-        raise UserError(f"{who}: {said}") from error
-
-
-def decode_item(
-    job: SuiteJob,
-    method: str,
-    item: int,
-    seed: int,
-    log: EventLog | None = None,
-    among: bool = False,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """One item by one method: its line of items.jsonl, and those of windows.jsonl.
-
-    log: what receives the events of the response. among: others, as a job of `batches.at_once`.
-    `correct` is null until the run is scored. Raises UserError, naming method, suite and item, if
-    the model's logits are not finite, or a decoder from outside fails or changes weights.
-    """
-    model = job.models[method]
-    prompt_P = job.prompt(method, item)
-    out = _respond(job, method, item, prompt_P, seed, log, among)
-    text = response_text(model.backbone, out.tokens)
-    key = {"method": method, "suite": job.suite, "item": item}
-    if log is not None:
-        add_unlogged(log, out.tokens, model.backbone.mask_id)
-    windows = [
-        {**key, **{name: int(count) for name, count in vars(window).items()}}
-        for window in out.trace.windows
-    ]
-    record = cost_and_tokens(key, seed, model.backbone, prompt_P, out)
-    return record | {"text": text, "gold": job.golds[item], "correct": None}, windows
+        raise UserError(f"{where}: {message}") from error

@@ -13,9 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from harness.records.files import REFUSED, TraceRecord, packed_columns
-from harness.records.schema import SCHEMA
-from model_wrappers import Backbone, Decoded
-from model_wrappers.costs import costs_of
+from model_wrappers import Backbone
 from model_wrappers.trace import EventLog
 
 NO_TEXT = "\ufffd"  # what a tokenizer gives for bytes that are no text by themselves
@@ -40,14 +38,6 @@ class Passes:
 
 
 Result = Response | Passes
-
-
-def cost_and_tokens(
-    key: dict[str, Any], seed: int, backbone: Backbone, prompt_P: torch.Tensor, out: Decoded
-) -> dict[str, Any]:
-    """What an item cost, and its tokens in numbers. key: its method, suite and item. prompt_P:
-    LongTensor (P,)."""
-    return {"schema": SCHEMA, **key, "seed": seed, **costs_of(backbone, prompt_P, out)}
 
 
 def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from msgspec import UNSET, structs
 from harness.errors import explained
 from harness.records.environment import free_bytes, receipt, seconds_of, throttled
 from harness.records.schema import PromptRecord
-from harness.runs.folder import describe_data, made_with
+from harness.runs.describe import describe_data, made_with
 from harness.runs.outside import contained
 from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
-from harness.runs.respond import decode_item, warm_up
-from harness.runs.responses import Passes, Response, Result, trace_of
+from harness.runs.respond import respond, warm_up
+from harness.runs.responses import Passes, Response, Result
 from harness.runs.timing import Timing, fastest_threads
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
@@ -39,9 +39,8 @@ from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
-from model_wrappers.trace import EventLog
 
-PASSES_EVERY = 5
+PASSES_EVERY = 5  # items of a prefix-conditioned method, after which single passes are timed
 THREADS_SECONDS = 0.2  # that a number of threads is tried for
 
 
@@ -49,9 +48,9 @@ class Worker:
     """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run
     without --workers.
 
-    config: the run's, with the threads that were chosen here. data: folder of the problems. jobs,
-    backbones: as `harness.runs.loading.load` gives them. description: what run.json says of the
-    machine, the weights, the problems and the code.
+    Attributes:
+        config: the run's, with the threads that were chosen here.
+        description: what run.json says of the machine, the weights, the problems and the code.
     """
 
     size = 1
@@ -64,22 +63,23 @@ class Worker:
         self._jobs = {job.suite: job for job in jobs}
         self._timing = Timing()
         if self.config.threads is None:
-            threads = _threads(jobs[0])
-            self.config = structs.replace(self.config, threads=threads)
+            self.config = structs.replace(self.config, threads=_threads(jobs[0]))
         self._warm: set[tuple[str, str]] = set()
         self._one_at_a_time = run.one_at_a_time
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
         if self.config.batch is not UNSET:
-            _check_batches(jobs)
-        described = describe_data(run, data)
+            for job in jobs:
+                for model in job.models.values():
+                    with explained("--batch", ValueError, instead="give --batch 1"):
+                        model.batched()
+        data_description = describe_data(run, data)
         for job in jobs:
-            prompts = [*job.prompts, *chain.from_iterable(job.own_prompts.values())]
-            hashes = "".join(map(hash_of, prompts))
-            described["files"][job.suite] |= {
+            hashes = "".join(map(hash_of, job.all_prompts))
+            data_description["files"][job.suite] |= {
                 "items": len(job.prompts),
                 "prompts": hashlib.sha256(hashes.encode()).hexdigest()[:16],
             }
-        self.description = made_with(run, backbones, described)
+        self.description = made_with(run, backbones, data_description)
 
     @property
     def items(self) -> dict[str, int]:
@@ -88,13 +88,17 @@ class Worker:
 
     @property
     def problems(self) -> dict[str, Any]:
+        """The loaded problems by suite."""
         return {suite: job.problems for suite, job in self._jobs.items()}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
+        """As `WorkerPool` says."""
         while (chunk := queue.take()) is not None:
-            yield from (("", result) for result in self.decode(chunk))
+            for result in self.decode(chunk):
+                yield "", result
 
     def about(self) -> dict[str, Any]:
+        """As `WorkerPool` says."""
         return {}
 
     def prompts(self) -> list[PromptRecord]:
@@ -106,110 +110,99 @@ class Worker:
         return receipt(self.config.device or "cpu")
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """Decode an item of a suite by each method without recording it; its seconds, by method.
+        """Decode an item of a suite by each method without recording it.
 
-        first: the item by method. Raises UserError as `decode` does.
+        Args:
+            first: the item by method.
+
+        Returns:
+            Seconds by method.
+
+        Raises:
+            UserError: as `decode`.
         """
         self._warm |= {(suite, method) for method in first}
         return {method: warm_up(self._jobs[suite], method, item) for method, item in first.items()}
 
     def decode(self, chunk: Chunk) -> Iterator[Result]:
-        """The responses of a chunk in its order, each when it is finished.
+        """The responses of a chunk in its order, each when it is finished; in batches they come as
+        they are finished.
 
         Where seconds count, each method first decodes an item that is not recorded, a disturbed
         response is timed again, and single passes of prefix-conditioned methods are timed now and
-        then. In batches responses come as they are finished. Raises UserError, naming method, suite
-        and item, as `harness.runs.respond.decode_item` does.
+        then.
+
+        Raises:
+            UserError: as `harness.runs.respond.decoded`.
         """
         job = self._jobs[chunk.suite]
         if self.config.batch is not UNSET:
             yield from self._in_batches(job, chunk)
-            return
+        elif self.config.timed:
+            yield from self._timed(job, chunk)
+        else:
+            for method, item in chunk.responses:
+                yield self._response(job, method, item)
+
+    def _timed(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         for method, items in chunk.pending.items():
-            if self.config.timed and (chunk.suite, method) not in self._warm:
+            if (chunk.suite, method) not in self._warm:
                 self.warm_up(chunk.suite, {method: items[0]})
             for item in items:
-                response = partial(self._response, job, method, item)
-                if not self.config.timed:
-                    yield response()
-                    continue
-                yield self._timing.undisturbed(response)
-            if self._times_passes(method, items[0]):
-                costs = pass_seconds(job.models[method], job.prompt(method, items[0]))
-                yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
-
-    def _times_passes(self, method: str, item: int) -> bool:
-        """Whether single passes are timed after this item: every PASSES_EVERY-th of a
-        prefix-conditioned method."""
-        return (
-            self.config.timed
-            and self._decoders[method].prefix_conditioned
-            and item % PASSES_EVERY == 0
-        )
+                yield self._timing.undisturbed(partial(self._response, job, method, item))
+            first = items[0]
+            if self._decoders[method].prefix_conditioned and first % PASSES_EVERY == 0:
+                seconds = pass_seconds(job.models[method], job.prompt(method, first))
+                yield Passes({"method": method, "suite": chunk.suite, "item": first, **seconds})
 
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
-        """The responses of a chunk, several at once but for the methods that decode one at a
-        time."""
+        """Several responses at once, but for the methods that decode one at a time."""
         size = self.config.batch
         if size == "auto":
-            prompts = (
-                prompt_P for own in (job.prompts, *job.own_prompts.values()) for prompt_P in own
-            )
-            longest = max(map(len, prompts)) + max(m.gen_length for m in job.models.values())
+            responses = max(model.gen_length for model in job.models.values())
+            longest = max(map(len, job.all_prompts)) + responses
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        for alone, group in groupby(
-            chunk.responses, lambda response: response[0] in self._one_at_a_time
-        ):
-            responses = list(group)
+        groups = groupby(chunk.responses, lambda response: response[0] in self._one_at_a_time)
+        for alone, group in groups:
             if alone:
-                yield from (self._response(job, method, item) for method, item in responses)
+                for method, item in group:
+                    yield self._response(job, method, item)
                 continue
-            methods = dict.fromkeys(method for method, _ in responses)
-            jobs = (partial(self._response, job, method, item, True) for method, item in responses)
-            with self._contained(job, [*methods]):
+            responses_at_once = list(group)
+            outside = [
+                method
+                for method in dict.fromkeys(method for method, _ in responses_at_once)
+                if not isinstance(self._decoders[method].source, str)
+            ]
+            room: AbstractContextManager[None] = nullcontext()
+            if outside:
+                # They share the global random states.
+                where = f"{', '.join(outside)} on {job.suite}"
+                room = contained(job.backbones, where, self.config.seed or 0)
+            jobs = (
+                partial(self._response, job, method, item, batched=True)
+                for method, item in responses_at_once
+            )
+            with room:
                 yield from at_once(jobs, size)
 
-    def _contained(self, job: SuiteJob, methods: list[str]) -> AbstractContextManager[None]:
-        """Where decoders from outside share a batch, so that they share random states too."""
-        outside = [
-            method for method in methods if not isinstance(self._decoders[method].source, str)
-        ]
-        who = f"{', '.join(outside)} on {job.suite}"
-        return contained(job.backbones, who, self.config.seed or 0) if outside else nullcontext()
-
-    def _response(self, job: SuiteJob, method: str, item: int, among: bool = False) -> Response:
-        """The response of a method to an item. among: others, as `decode_item` says."""
-        log = EventLog() if self.config.traced else None
-        _, seed = job.draw(item)
-        key = (method, job.suite, item)
-        model = job.models[method]
-        record, windows = decode_item(job, method, item, seed, log, among)
+    def _response(self, job: SuiteJob, method: str, item: int, batched: bool = False) -> Response:
+        """The response of a method to an item."""
+        texts = self._texts[job.models[method].backbone.name]
+        response = respond(job, method, item, self.config.traced, texts, batched)
         if self.config.timed and throttled(self.config.device or "cpu"):
-            record["throttled"] = True
-        if log is None:
-            return Response(record, windows)
-        trace = trace_of(
-            key, model.backbone, model.gen_length, log, self._texts[model.backbone.name]
-        )
-        return Response(record, windows, trace)
+            response.item["throttled"] = True
+        return response
 
 
 def _threads(job: SuiteJob) -> int:
     """How many threads decode fastest; on a GPU torch's own choice."""
     method = next(iter(job.models))
-    model = job.models[method]
-    if model.backbone.device.type != "cpu":
+    if job.models[method].backbone.device.type != "cpu":
         return torch.get_num_threads()
     return fastest_threads(lambda: warm_up(job, method, 0, THREADS_SECONDS))
-
-
-def _check_batches(jobs: list[SuiteJob]) -> None:
-    """Raise UserError for a model that cannot decode several responses at once."""
-    for model in (model for job in jobs for model in job.models.values()):
-        with explained("--batch", ValueError, instead="give --batch 1"):
-            model.batched()
 
 
 @torch.inference_mode()

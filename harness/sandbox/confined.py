@@ -72,10 +72,9 @@ def confine(request: dict[str, Any]) -> str:
 
     Args:
         request: `limits` (by the name in `resource`: bytes or counts), `user` (to become, or None),
-        `scratch` (the only
-            folder to write to), `readable` (folders and files to read), `writable` (more files to
-            write to), `root` (it is root's process), `landlock` (False inside bubblewrap), `calls`
-            (a compiled filter).
+            `scratch` (the only folder to write to), `readable` (folders and files to read),
+            `writable` (more files to write to), `root` (it is root's process), `landlock` (False
+            inside bubblewrap), `calls` (a compiled filter).
 
     Raises:
         OSError: the kernel refuses one of them.
@@ -237,8 +236,8 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
 
     Args:
         request: `preload` (modules to import first), `guard` (code that runs before), `code`,
-        `tests`, `setup` (code
-            that defines what the tests are `given`), `seconds` (of CPU time).
+            `tests`, `setup` (code that defines what the tests are `given`), `seconds` (of CPU
+            time).
 
     Returns:
         "pass", "assertion", "failed" or "timeout"; message of the exception; the line of the tests

@@ -1,10 +1,10 @@
 """Train a masked diffusion model, or its autoregressive reference, with transformers' Trainer.
 
-    python -m harness.train --objective fef --init FOLDER --data FILE --out training/fef     the
-    paper's recipe python -m harness.train --objective fef --preset nano-two-stream --out
-    training/first python -m harness.train --objective llada --preset nano-base --out training/nano
-    --resume python -m harness.train --objective ar --preset nano-ar --out training/ar torchrun
-    --nproc-per-node 8 -m harness.train --shard ...                                 several GPUs
+    python -m harness.train --objective fef --init FOLDER --data FILE --out training/fef
+    python -m harness.train --objective fef --preset nano-two-stream --out training/first
+    python -m harness.train --objective llada --preset nano-base --out training/nano --resume
+    python -m harness.train --objective ar --preset nano-ar --out training/ar
+    torchrun --nproc-per-node 8 -m harness.train --shard ...
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token
 prediction (Eq. 2), `ar` next-token prediction. `--mask two-stream` trains `fef` for two-stream

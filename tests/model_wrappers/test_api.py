@@ -11,9 +11,9 @@ from fakes import ON_LOGITS, WHOLE, RandomConditionals, Recorder, tiny_llada
 from families import tiny
 
 from harness.audit.oracle import RowBackbone
-from harness.runs.responses import cost_and_tokens
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.batches import at_once, in_batch
+from model_wrappers.costs import costs_of
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
@@ -355,7 +355,7 @@ def test_a_record_has_the_block_of_the_last_content() -> None:
         for out in outs
         if backbone.eos_id in out.tokens[6:12] and backbone.eos_id not in out.tokens[:6]
     )
-    item = cost_and_tokens({}, 0, backbone, PROMPT, out)
+    item = costs_of(backbone, PROMPT, out)
     assert (
         item["first_block_seconds"]
         == out.trace.block_seconds[0][1]

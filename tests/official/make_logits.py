@@ -1,9 +1,8 @@
 """Record what an official implementation computes on a tiny random checkpoint:
 goldens/logits/NAME.safetensors.
 
-    PYTHONPATH=tests/helpers python tests/official/make_logits.py NAME --code FOLDER --module M
-    --class C \\
-        --repository OWNER/NAME --commit HASH
+    PYTHONPATH=tests/helpers python tests/official/make_logits.py NAME --code FOLDER \\
+        --module M --class C --repository OWNER/NAME --commit HASH
 
 It runs the code that it is given; run it where that may be done. `--code` is the folder that has
 the modeling file as a module or as part of a package (`--module package.models.modeling_x`).

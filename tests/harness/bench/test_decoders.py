@@ -1,12 +1,10 @@
-"""Decoders, estimates and training: what is counted is right; what is timed is printed, never
-asserted."""
+"""Decoders and estimates: what is counted is right; what is timed is printed, never asserted."""
 
 import pytest
 import torch
 from fakes import tiny_llada
 
 from harness.bench.decoders import bench_methods, options_of, with_timed_calls
-from harness.bench.passes import bench_training
 from harness.bench.shapes import Shape, Work, estimate
 from harness.runs.selection import methods_named
 from model_wrappers import decode, load_backbone
@@ -38,21 +36,6 @@ def test_every_call_of_the_model_is_timed_and_the_tokens_are_the_same(method: st
     out = decode(timed, prompt_P, **options)
     assert torch.equal(out.tokens, decode(backbone, prompt_P, **options).tokens)
     assert len(seconds) == out.trace.forwards
-
-
-@pytest.mark.slow
-def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
-    table = bench_training("nano", repeats=1).set_index("objective")
-    assert (
-        table.loc["llada", "rows a batch"] == 16
-        and table.loc["fef, 4 positions", "rows a batch"] <= 64
-    )
-    assert (
-        table.loc["fef, all positions", "rows a batch"]
-        > table.loc["fef, 16 positions", "rows a batch"]
-    )
-    assert table.loc["fef, two-stream mask", "rows a batch"] == 16
-    assert (table["tokens a second"] > 0).all()
 
 
 # Estimates by data sheets

@@ -169,7 +169,7 @@ def test_a_configuration_that_asks_another_model_to_judge_is_refused(tmp_path: P
 def test_logits_that_are_not_finite_name_method_suite_and_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.runs.respond import decode_item
+    from harness.runs.respond import respond
 
     write_suites(tmp_path, "test", 3, ["gsm8k"])
     backbone = load_backbone("nano")
@@ -183,7 +183,7 @@ def test_logits_that_are_not_finite_name_method_suite_and_item(
     with pytest.raises(
         UserError, match="llada on gsm8k, item 2: the model's logits are not finite"
     ):
-        decode_item(job, "llada", 2, seed=0)
+        respond(job, "llada", 2)
 
 
 def test_an_evaluator_that_there_is_not_is_named_before_anything_is_decoded(tmp_path: Path) -> None:

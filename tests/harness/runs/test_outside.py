@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.runs.loading import load
 from harness.runs.pool import Chunk
 from harness.runs.problems import SuiteJob
-from harness.runs.respond import _respond
+from harness.runs.respond import decoded
 from harness.runs.responses import Response, add_unlogged
 from harness.runs.selection import methods_named
 from harness.runs.worker import Worker
@@ -66,7 +66,7 @@ def job_of(step: Step, backbone: Backbone) -> SuiteJob:
 
 def respond(step: Step, backbone: Backbone, seed: int = 0, log: EventLog | None = None) -> Decoded:
     job = job_of(step, backbone)
-    return _respond(job, "mine", 1, job.prompts[1], seed, log)
+    return decoded(job, "mine", 1, job.prompts[1], seed, log)
 
 
 def draw(request: Request) -> torch.Tensor:
@@ -131,7 +131,7 @@ def test_a_decoder_need_not_call_the_model(backbone: Backbone) -> None:
 
     model = DiffusionModel(backbone, Decoder(guess, "guess"), {}, 4)
     job = SuiteJob("gsm8k", [torch.tensor([3, 4])], [""], None, {"guess": model})
-    assert _respond(job, "guess", 0, job.prompts[0], 0).trace.forwards == 0
+    assert decoded(job, "guess", 0, job.prompts[0], 0).trace.forwards == 0
 
 
 def test_what_is_written_in_place_is_in_the_trace(backbone: Backbone) -> None:
@@ -143,7 +143,7 @@ def test_what_is_written_in_place_is_in_the_trace(backbone: Backbone) -> None:
 
     model, log = DiffusionModel(backbone, Decoder(write, "write"), {}, 4), EventLog()
     job = SuiteJob("gsm8k", [torch.tensor([3, 4])], [""], None, {"write": model})
-    tokens = _respond(job, "write", 0, job.prompts[0], 0, log).tokens
+    tokens = decoded(job, "write", 0, job.prompts[0], 0, log).tokens
     add_unlogged(log, tokens, backbone.mask_id)
     last = dict(zip(log.position, log.token, strict=True))
     assert [last[at] for at in range(4)] == tokens.tolist()

@@ -12,15 +12,10 @@ import pytest
 from harness.errors import UserError
 from harness.options import checked
 from harness.records.schema import Method, RunConfig, Setting
-from harness.runs import folder as folders
-from harness.runs.folder import (
-    begin_meta,
-    check_alike,
-    device_name,
-    grown,
-    made_with,
-    unlike_settings,
-)
+from harness.runs import describe
+from harness.runs.alike import check_workers_alike, device_name
+from harness.runs.describe import made_with, resolved_options
+from harness.runs.folder import begin_meta, grown, unlike_settings
 from harness.runs.loading import recorded
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -64,8 +59,8 @@ def begun(tmp_path: Path, official_folder: Path, request: pytest.FixtureRequest)
 
 def environment_with(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
     """From now on the environment is another one."""
-    describe = folders.describe
-    monkeypatch.setattr(folders, "describe", lambda *given: describe(*given) | change)
+    environment = describe.describe
+    monkeypatch.setattr(describe, "describe", lambda *given: environment(*given) | change)
 
 
 def test_the_same_run_goes_on_and_keeps_its_record(begun: Begun) -> None:
@@ -99,7 +94,7 @@ def test_a_file_of_problems_that_changed_is_noted(begun: Begun) -> None:
     data = deepcopy(DATA)
     data["files"]["gsm8k"]["sha256"] = "6" * 64  # type: ignore[index]
     (note,) = begun.again(data)
-    assert note.startswith("gsm8k (5555") and "now)" in note
+    assert note.startswith("data.gsm8k.sha256 (5555") and "now)" in note
 
 
 def test_sets_among_options_are_recorded_in_one_order() -> None:
@@ -113,7 +108,7 @@ def test_sets_among_options_are_recorded_in_one_order() -> None:
     config = RunConfig(
         methods={"named": Method(method="named", role="base", suites={"gsm8k": Setting()})}
     )
-    assert folders._resolved_options(config, {"named": decoder}) == {
+    assert resolved_options(config, {"named": decoder}) == {
         "named": {"gsm8k": {"names": sorted("abcdefgh")}}
     }
 
@@ -122,7 +117,7 @@ def test_another_default_of_an_option_is_refused(
     begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        folders, "_resolved_options", lambda *_: {"fef-2": {"gsm8k": {"window": 8}}}
+        describe, "resolved_options", lambda *_: {"fef-2": {"gsm8k": {"window": 8}}}
     )
     with pytest.raises(UserError, match=r"options.fef-2.gsm8k.*window \(16 there, 8 now\)"):
         begun.again()
@@ -163,11 +158,9 @@ def test_another_machine_may_go_on_with_an_untimed_run(
     begun.again()
 
 
-def config_of(methods: str, suites: str, **options: Any) -> dict[str, Any]:
-    """A configuration as run.json has it."""
-    return resolve(
-        checked(RunOptions, {"methods": methods, "suite": suites, **options})
-    ).config.to_json()
+def config_of(methods: str, suites: str, **options: Any) -> RunConfig:
+    given = {"methods": methods, "suite": suites, **options}
+    return resolve(checked(RunOptions, given)).config
 
 
 def test_a_run_may_have_more_items_methods_and_suites_and_a_trace() -> None:
@@ -209,7 +202,7 @@ def test_what_a_run_has_already_joins_what_is_given(tmp_path: Path) -> None:
     whole = resolve(grown(options)).config
     assert set(whole.methods) == {"llada", "fef(window=4)", "ssd"}
     assert set(whole.suites) == {"gsm8k", "math"} and whole.limit == 5
-    assert unlike_settings(config.to_json(), whole.to_json()) == []
+    assert unlike_settings(config, whole) == []
 
 
 def test_what_is_not_given_is_the_runs(tmp_path: Path) -> None:
@@ -252,9 +245,7 @@ def test_a_usual_value_that_is_given_is_no_value_that_is_left_out(tmp_path: Path
     more = resolve(grown(checked(RunOptions, line))).config
     assert len(more.suites) == 4 and len(more.methods) == 4 and more.temperature == 0.5
     other = resolve(grown(checked(RunOptions, {**line, "temperature": 0.0}))).config
-    assert "temperature (0.5 there, 0.0 now)" in unlike_settings(
-        run.config.to_json(), other.to_json()
-    )
+    assert "temperature (0.5 there, 0.0 now)" in unlike_settings(run.config, other)
 
 
 # Workers
@@ -292,15 +283,15 @@ def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) ->
     with pytest.raises(
         UserError, match=rf"n2 has something else than the first one: {said} \(.* there, x now\)"
     ):
-        check_alike(has(), other, "n2", timed=True)
+        check_workers_alike(has(), other, "n2", timed=True)
 
 
 def test_unlike_devices_are_refused_where_seconds_count_and_else_named_together() -> None:
     with pytest.raises(UserError, match=r"unlike devices, A100 and H100, .* add --untimed$"):
-        check_alike(has(), has("A100"), "n2", timed=True)
+        check_workers_alike(has(), has("A100"), "n2", timed=True)
     first = has()
-    check_alike(first, has(), "n2", timed=True)
+    check_workers_alike(first, has(), "n2", timed=True)
     assert first == has()  # of what is alike
     for gpu in ("A100", "H100", "A100", "L4"):
-        check_alike(first, has(gpu), "n2", timed=False)
+        check_workers_alike(first, has(gpu), "n2", timed=False)
     assert device_name(first) == "A100 and H100 and L4"

@@ -1,0 +1,138 @@
+"""What must be the same for a run to go on, for workers to share one, and for two to be compared.
+
+What makes tokens or seconds is a flat table, dotted name -> value. A name that one side lacks, of a
+method or a suite that the other has more, is not compared.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from harness.errors import UserError
+from harness.records.consistency import differences
+from harness.records.schema import RunConfig
+
+Table = dict[str, Any]
+
+# Fields of a configuration that make tokens, and those that seconds depend on too.
+TOKENS = (
+    *("temperature", "seed", "seeds", "device", "dtype", "compile", "graphs", "timed"),
+    *("trust_remote_code", "reads_at", "prompt", "chat_template_args"),
+)
+SECONDS = ("threads", "batch")
+# Packages whose versions make tokens, and what seconds depend on.
+PACKAGES = ("torch", "transformers", "tokenizers")
+MACHINE = ("platform", "cpu", "cpu_capability", "gpu")
+# What may differ between sessions, and is noted.
+NOTED = ("commit", "version", "python", "packages")
+BOTH = " and "  # between the names of unlike devices
+
+
+def settings(config: RunConfig, seconds: bool) -> Table:
+    """What a configuration says that makes tokens.
+
+    Args:
+        seconds: and what seconds depend on.
+    """
+    values = to_builtins(config)
+    names = (*TOKENS, *SECONDS) if seconds else TOKENS
+    table = {name: values.get(name) for name in names}
+    table["data"] = config.data if config.generated else "files"
+    for role, models in config.models.items():
+        for suite, model in models.items():
+            table[f"models.{role}.{suite}"] = model
+    for name, method in config.methods.items():
+        table[f"{name}.method"] = method.method
+        table[f"{name}.role"] = method.role
+        table[f"{name}.draft_role"] = method.draft_role
+        for suite, setting in method.suites.items():
+            table[f"{name}.suites.{suite}"] = to_builtins(setting)
+    return table
+
+
+def made_of(description: Mapping[str, Any], machine: bool) -> Table:
+    """What makes tokens of that which run.json says a run was made with.
+
+    Args:
+        description: as `harness.runs.describe.made_with` gives it.
+        machine: and the machine, on which seconds depend.
+    """
+    environment = description["environment"]
+    packages = environment.get("packages") or {}
+    table = {f"packages.{name}": packages.get(name) for name in PACKAGES}
+    if machine:
+        table |= {f"machine.{name}": environment.get(name) for name in MACHINE}
+    for name, weights in description["weights"].items():
+        table[f"weights.{name}"] = weights
+    options = (description.get("code") or {}).get("options") or {}
+    for method, suites in options.items():
+        for suite, values in suites.items():
+            table[f"options.{method}.{suite}"] = values
+    # Where a plugin lies does not matter.
+    for plugin in description.get("plugins", []):
+        table[f"plugins.{Path(plugin['path']).name}"] = plugin["sha256"]
+    return table
+
+
+def noted(description: Mapping[str, Any]) -> Table:
+    """What may differ between the sessions of a run, and is noted: commit, packages, problems."""
+    table = {name: description["environment"].get(name) for name in NOTED}
+    files = description["data"].get("files") or {}
+    for suite, file in files.items():
+        table[f"data.{suite}.sha256"] = file.get("sha256")
+    return table
+
+
+def unlike(before: Table, now: Table) -> list[str]:
+    """What differs between two tables, with both values, of the names that both have."""
+    lines = []
+    for name, value in before.items():
+        if name in now:
+            lines += differences(value, now[name], name)
+    return lines
+
+
+def device_name(description: Mapping[str, Any]) -> str:
+    """The GPU of a worker, or its processor, as run.json names it."""
+    environment = description["environment"]
+    return str(environment.get("gpu") or environment.get("cpu"))
+
+
+def check_workers_alike(
+    first: dict[str, Any], other: dict[str, Any], worker: str, timed: bool
+) -> None:
+    """Refuse a worker that would decode something else than the first one, or on another device.
+
+    In an untimed run unlike devices are allowed, and `first` then has the names of both.
+
+    Args:
+        first: what the first worker is made with, as `harness.runs.describe.made_with` gives it.
+        other: the same of the other worker.
+        worker: its name.
+        timed: whether seconds are compared.
+
+    Raises:
+        UserError: other weights, problems, code or packages; in a timed run another device.
+    """
+    changed = [
+        *unlike(made_of(first, machine=False), made_of(other, machine=False)),
+        *unlike(noted(first), noted(other)),
+    ]
+    if changed:
+        raise UserError(
+            f"worker {worker} has something else than the first one: {'; '.join(changed)}"
+        )
+    ours = first["environment"]
+    theirs = other["environment"]
+    devices = {*device_name(first).split(BOTH), device_name(other)}
+    if timed and any(ours.get(part) != theirs.get(part) for part in MACHINE):
+        raise UserError(
+            f"the workers have unlike devices, {BOTH.join(sorted(devices))}, whose seconds would be"
+            " mixed; add --untimed"
+        )
+    for part in MACHINE:
+        values = {*str(ours.get(part)).split(BOTH), str(theirs.get(part))}
+        if len(values) > 1:
+            ours[part] = BOTH.join(sorted(values))
