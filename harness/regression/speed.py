@@ -38,22 +38,27 @@ ROUNDS = 2
 Measure = Callable[[Collection[str], int], pd.DataFrame]
 
 
-def judge_speed(
-    run: Run,
-    rev: str,
-    methods: str | None,
-    items: int,
-    tolerance: float,
-    allow_changed_responses: bool = False,
-) -> bool:
-    """Measure this tree and a revision in turn and print both; whether this tree passes.
+def judge_speed(run: Run, rev: str, methods: str | None, items: int, tolerance: float) -> bool:
+    """Measure this tree and a revision in turn and print both.
 
-    allow_changed_responses: they may have other tokens than the revision's, or take more forwards.
+    Args:
+        run: whose methods, models and problems are measured.
+        rev: the revision of this repository.
+        methods: separated by commas (None: all of the run).
+        items: of each suite in the first round.
+        tolerance: share of speed that may be lost.
+
+    Returns:
+        Whether no method is slower, has other tokens, or makes more forwards.
+
+    Raises:
+        UserError: the revision knows none of the methods, or they are from outside.
     """
     config = replace(run.config, limit=ROUNDS * items)
     if methods is not None:
         wanted = elements_of(methods)
-        if unknown := [name for name in wanted if name not in config.methods]:
+        unknown = [name for name in wanted if name not in config.methods]
+        if unknown:
             named = f"--methods {', '.join(unknown)}: not in {run.folder}"
             raise UserError(f"{named}, which has {', '.join(config.methods)}")
         config = replace(config, methods={name: config.methods[name] for name in wanted})
@@ -83,7 +88,7 @@ def judge_speed(
         slower = slower_methods(measure, list(config.methods), tolerance)
     lost = f"REGRESSED by more than {100 * tolerance:g}% in {ROUNDS} rounds: {', '.join(slower)}"
     print(f"speed: {lost if slower else 'passed'}")
-    return same_responses(rounds[0], allow_changed_responses) and not slower
+    return same_responses(rounds[0]) and not slower
 
 
 def slower_methods(measure: Measure, methods: Collection[str], tolerance: float) -> list[str]:
@@ -103,9 +108,9 @@ def slower_methods(measure: Measure, methods: Collection[str], tolerance: float)
     return suspects
 
 
-def same_responses(measured: pd.DataFrame, allow_changed_responses: bool) -> bool:
-    """Whether every response has its tokens and no more forwards than before, or may differ; prints
-    which differ."""
+def same_responses(measured: pd.DataFrame) -> bool:
+    """Whether every response has its tokens and no more forwards than before; prints which
+    differ."""
     other = ~measured["same_tokens"]
     more = measured["new_forwards"] > measured["old_forwards"]
     fewer = measured["new_forwards"] < measured["old_forwards"]
@@ -117,12 +122,8 @@ def same_responses(measured: pd.DataFrame, allow_changed_responses: bool) -> boo
         for method, part in measured[rows].groupby("method", sort=False):
             names = ", ".join(f"{row['suite']} {row['item']}" for _, row in part.iterrows())
             print(f"{what}: {method} ({names})")
-    passed = allow_changed_responses or not (other | more).any()
-    print(
-        "responses: passed"
-        if passed
-        else "responses: CHANGED; if this is meant, --allow-changed-responses"
-    )
+    passed = not (other | more).any()
+    print(f"responses: {'passed' if passed else 'CHANGED'}")
     return passed
 
 

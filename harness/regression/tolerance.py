@@ -18,12 +18,15 @@ TOKENS = ("temperature", "seed", "seeds", "device", "dtype")
 SECONDS = ("graphs", "threads", "batch")
 
 
-def judge_runs(new: Run, old: Run, accuracy: float | None, speed: float | None) -> bool:
+def judge_runs(
+    new: Run, old: Run, accuracy: float | None, speed: float | None, forwards: float = 0.0
+) -> bool:
     """Print a line for each number of `new` that is worse than that of `old`.
 
     Args:
         accuracy: points that a method may lose on a suite (None: not judged).
         speed: share of its speed over LLaDA that a method may lose (None: not judged).
+        forwards: share of forwards that a method may take more.
 
     Returns:
         Whether no number is worse.
@@ -34,7 +37,7 @@ def judge_runs(new: Run, old: Run, accuracy: float | None, speed: float | None) 
     _check_settings(new, old, speed is not None)
     both = _items_of_both(new, old)
     shared = both[both["side"] == "both"]
-    lines = [*_missing(both), *_more_forwards(shared)]
+    lines = [*_missing(both), *_more_forwards(shared, forwards)]
     judged = ["forwards"]
     if accuracy is not None:
         lines += _lost_accuracy(shared, accuracy)
@@ -98,12 +101,12 @@ def _missing(both: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _more_forwards(shared: pd.DataFrame) -> list[str]:
+def _more_forwards(shared: pd.DataFrame, allowed: float) -> list[str]:
     lines = []
     for (method, suite), items in shared.groupby(PAIR, sort=False):
         before = items["forwards_old"].mean()
         after = items["forwards_new"].mean()
-        if after > before:
+        if after > before * (1 + allowed):
             line = f"{method} on {suite}: {after:.2f} forwards a response, before {before:.2f}"
             lines.append(line)
     return lines

@@ -233,7 +233,7 @@ OTHER_RESPONSES = [{"same_tokens": False}, {"new_forwards": 49}]
 def test_fewer_forwards_than_the_revision_pass_and_are_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert same_responses(responses(new_forwards=40), allow_changed_responses=False)
+    assert same_responses(responses(new_forwards=40))
     assert "fewer forwards: fef-2 (math 2)" in capsys.readouterr().out
 
 
@@ -268,7 +268,6 @@ def test_the_command_fails_if_responses_differ_from_the_revisions(
     line = [str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"]
     assert gate.main(line) == (1 if change else 0)
     assert ("fef-2 (math 2)" in capsys.readouterr().out) == bool(change)
-    assert gate.main([*line, "--allow-changed-responses"]) == 0
 
 
 def test_the_command_fails_if_a_method_is_slower_in_both_rounds(

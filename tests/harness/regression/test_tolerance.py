@@ -72,6 +72,13 @@ def test_a_speed_that_others_disturbed_fails(tmp_path: Path, old: str) -> None:
     assert main([new, "--against", old, "--accuracy", "4"]) == 0
 
 
+def test_more_forwards_pass_where_they_are_allowed(tmp_path: Path, old: str) -> None:
+    new = run_of(tmp_path / "new", 1, forwards=49)  # of one response in twenty, 48 before
+    for share, code in (("0.0010", 1), ("0.0011", 0)):
+        line = [new, "--against", old, "--accuracy", "5", "--forwards", share]
+        assert main(line) == code
+
+
 def test_a_loss_as_large_as_the_tolerance_passes(tmp_path: Path, old: str) -> None:
     new = run_of(tmp_path / "new", 1, correct=False)
     assert main([new, "--against", old, "--accuracy", "5"]) == 0
