@@ -45,6 +45,7 @@ from harness.suites.published import blocks_of
 from harness.suites.registry import split_named, suites_named
 
 if TYPE_CHECKING:
+    from harness.runs.options import RunOptions
     from model_wrappers.backbones.blocks import Blocks
 
 ROLES = ("base", "fef", "control", "linear")  # of checkpoints that any decoder may have
@@ -264,24 +265,34 @@ class TuneOptions:
     device: str = option("as for harness/run.py", "cpu")
 
 
-def tune(options: TuneOptions) -> None:
-    """Decode the settings, choose, and write choice.json and choice.md. Raises UserError."""
-    suites = suites_named(options.suite)
-    own = spaces_of(options.decoders) if options.decoders else {}
-    spaces = {**SPACES, **own}
-    # What takes seconds to import comes after what may be refused.
-    from harness.measures.captions import setting
-    from harness.measures.choosing import RULE, choose, dev_of, finalists
-    from harness.measures.seconds import timing_sentences, with_speed
-    from harness.measures.table import measure
-    from harness.options import checked
-    from harness.records.store import problems_of, read_meta, read_run, write_atomically
-    from harness.run import run
-    from harness.runs.models import read_models
-    from harness.runs.options import RunOptions
-    from harness.runs.record import finished
-    from harness.runs.resolve import resolve
+@dataclass(frozen=True)
+class Settings:
+    """The settings that are tried.
 
+    Attributes:
+        spaces: by decoder.
+        lengths: tokens of a response by suite.
+        elements: of --methods, by the key of the method.
+        decoders: by the key of the method.
+    """
+
+    spaces: dict[str, Space]
+    lengths: dict[str, int]
+    elements: dict[str, str]
+    decoders: dict[str, str]
+
+
+def settings_tried(options: TuneOptions) -> Settings:
+    """The settings of every decoder, each with every checkpoint of the model.
+
+    Raises:
+        UserError or ValueError: an unknown decoder, suite or model.
+    """
+    from harness.runs.models import read_models
+
+    suites = suites_named(options.suite)
+    chosen = spaces_of(options.decoders) if options.decoders else {}
+    spaces = {**SPACES, **chosen}
     table = read_models(options.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
@@ -289,95 +300,124 @@ def tune(options: TuneOptions) -> None:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     small = split_named(options.data) is not None
     usual = {name: suite.settings_for(options.model, small) for name, suite in suites.items()}
-    lengths = {name: own["gen_length"] for name, own in usual.items()}
     checkpoints = [model for role in roles.values() for model in table[role].values()]
     attends = next(filter(None, map(blocks_of, checkpoints)), None)
-    tried = {
-        with_role(element, role): decoder
-        for decoder in own or decoders_for(attends is not None)
-        for element in settings(decoder, usual, options.budget, options.seed, attends, spaces)
-        for role in roles.values()
-    }
-    elements = {method: element for element in tried for method in methods_named([element])}
-    decoders = {method: tried[element] for method, element in elements.items()}
+    elements = {}
+    decoders = {}
+    for decoder in chosen or decoders_for(attends is not None):
+        for setting in settings(decoder, usual, options.budget, options.seed, attends, spaces):
+            for role in roles.values():
+                element = with_role(setting, role)
+                for method in methods_named([element]):
+                    elements[method] = element
+                    decoders[method] = decoder
+    lengths = {name: defaults["gen_length"] for name, defaults in usual.items()}
+    return Settings(spaces, lengths, elements, decoders)
+
+
+def tune(options: TuneOptions) -> None:
+    """Decode the settings, choose, and write choice.json and choice.md. Raises UserError."""
+    tried = settings_tried(options)
+    # What takes seconds to import comes after what may be refused.
+    from harness.measures.captions import setting
+    from harness.measures.choosing import RULE, choose, dev_of, finalists
+    from harness.measures.seconds import timing_sentences, with_speed
+    from harness.measures.table import measure
+    from harness.records.store import problems_of, read_meta, read_run, write_atomically
+    from harness.runs.resolve import resolve
+
+    suites = suites_named(options.suite)
+    where = ", ".join(suites)
+    if any(suite.questions is None for suite in suites.values()):
+        where = f"{where} ({options.data})"
+    few = min(options.first, options.limit)
+    print(
+        f"{len(tried.elements)} settings on {few} problems of {where}; the best on {options.limit}"
+    )
     folder = options.out / "dev"
     first = options.out / "first"
-    alike = {
-        name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")
-    }
-    alike["stop_at_eos"] = True  # padding is nobody's speed
-
     whole = {"limit": options.limit, "untimed": True, "workers": options.workers}
-
-    def given(out: Path, methods: Iterable[str], more: dict[str, Any]) -> RunOptions:
-        again = {"resume": (out / "run.json").exists(), "out": out}
-        return checked(
-            RunOptions,
-            alike | more | again | {"methods": tuple(elements[name] for name in methods)},
-        )
-
-    def decode(asked: RunOptions) -> None:
-        if asked.out and asked.resume and finished(asked.out, resolve(asked).config):
-            return  # a later revision need not decode it again
-        with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            run(asked, Path(scratch), tables=False)
-
-    drawn = any(suite.questions is None for suite in suites.values())
-    where = f"{', '.join(suites)}{f' ({options.data})' * drawn}"
-    few = min(options.first, options.limit)
-    print(f"{len(tried)} settings on {few} problems of {where}; the best on {options.limit}")
-    # what cannot be decoded is refused before the first hour
-    resolve(given(folder, elements, whole))
+    # What cannot be decoded is refused before the first hour.
+    resolve(_run_options(options, folder, tried.elements.values(), whole))
     options.out.mkdir(parents=True, exist_ok=True)
-    decode(given(first, elements, {"limit": few}))
+    _decode(_run_options(options, first, tried.elements.values(), {"limit": few}))
     timed = read_run(first)
-    best = finalists(dev_of(timed, decoders, lengths))["name"]
-    decode(given(folder, best, whole))
+    best = finalists(dev_of(timed, tried.decoders, tried.lengths))["name"]
+    finalists_elements = [tried.elements[name] for name in best]
+    _decode(_run_options(options, folder, finalists_elements, whole))
     dev = with_speed(read_run(folder), timed)
-    chosen = choose(dev_of(dev, {name: decoders[name] for name in best}, lengths))
+    decoders = {name: tried.decoders[name] for name in best}
+    chosen = choose(dev_of(dev, decoders, tried.lengths))
+    asked = ("suite", "model", "data", "limit", "first", "budget", "seed")
+    meta = read_meta(folder)
     choice = {
         "rule": RULE,
-        **{
-            name: getattr(options, name)
-            for name in ("suite", "model", "data", "limit", "first", "budget", "seed")
-        },
-        "problems": {suite: problems_of(read_meta(folder), suite) for suite in suites},
-        "settings": Counter(decoders.values()),
-        "methods": choice_of(chosen, spaces, options.out),
+        **{name: getattr(options, name) for name in asked},
+        "problems": {suite: problems_of(meta, suite) for suite in suites},
+        "settings": Counter(tried.decoders.values()),
+        "methods": choice_of(chosen, tried.spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    page = described(
-        chosen, spaces, ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))]
-    )
+    timing = ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))]
+    page = described(chosen, tried.spaces, timing)
     write_atomically(options.out / "choice.md", page)
     print(page)
     print(f"the choice: {options.out}/choice.json")
 
 
+def _run_options(
+    options: TuneOptions, out: Path, methods: Iterable[str], more: dict[str, Any]
+) -> RunOptions:
+    """Options of a run of these methods, which goes on where it was stopped."""
+    from harness.options import checked
+    from harness.runs.options import RunOptions
+
+    given = {
+        name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")
+    }
+    given["stop_at_eos"] = True  # padding is nobody's speed
+    given["resume"] = (out / "run.json").exists()
+    return checked(RunOptions, {**given, **more, "out": out, "methods": tuple(methods)})
+
+
+def _decode(options: RunOptions) -> None:
+    """Decode a run, unless it is finished: a later revision need not decode it again."""
+    from harness.run import run
+    from harness.runs.record import finished
+    from harness.runs.resolve import resolve
+
+    if options.out and options.resume and finished(options.out, resolve(options).config):
+        return
+    with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
+        run(options, Path(scratch), tables=False)
+
+
 def choice_of(
     chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()
 ) -> dict[str, Any]:
-    """The chosen methods as a file has them: DECODER-tuned-GOAL, each with label, method, role,
-    settings by suite and dev figures.
+    """The chosen methods as a file has them, DECODER-tuned-GOAL.
 
-    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths
-    and options by suite). folder: of the file, in which plugins are named from there.
+    Args:
+        chosen: of `choose`, with the columns method (the decoder's name in METHODS) and settings
+            (lengths and options by suite).
+        folder: of the file; plugins are named from there.
     """
     methods: dict[str, Any] = {}
     for row in chosen.to_dict("records"):
         space = spaces[row["decoder"]]
         goal = row["goal"]
-        plugin = space.plugin
-        if plugin.endswith(".py"):
-            plugin = os.path.relpath(Path(plugin).expanduser(), folder)
-        methods[f"{row['decoder']}{TUNED}{goal}"] = {
+        method = {
             "label": f"{space.label}, tuned ({goal})",
             "method": row["method"],
             "role": row["role"],
             "suites": row["settings"],
-            **({"plugin": plugin} if plugin else {}),
-            "dev": {name: round(row[name], 4) for name in ("accuracy", "speed", "p_below")},
         }
+        if space.plugin.endswith(".py"):
+            method["plugin"] = os.path.relpath(Path(space.plugin).expanduser(), folder)
+        elif space.plugin:
+            method["plugin"] = space.plugin
+        method["dev"] = {name: round(row[name], 4) for name in ("accuracy", "speed", "p_below")}
+        methods[f"{row['decoder']}{TUNED}{goal}"] = method
     return methods
 
 
@@ -389,35 +429,37 @@ def described(
     from harness.measures.choosing import RULE
 
     lines = [
+        "# What was chosen",
+        "",
         (
-            f"# What was chosen\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's"
-            " best, are means of the suites; p is of the test that a setting is below LLaDA's"
-            " best.\n"
+            f"{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's best, are means of the"
+            " suites; p is of the test that a setting is below LLaDA's best."
         ),
+        "",
         "| decoder | for | checkpoint | dev accuracy | p | speed | settings |",
         "|---|---|---|---:|---:|---:|---|",
     ]
     for row in chosen.to_dict("records"):
-        space = spaces[row["decoder"]]
-        named = {*space.values, *space.fixed}
-        shown = {
-            suite: (
-                format_label({name: value for name, value in own.items() if name in named})
-                or "defaults"
-            )
-            for suite, own in row["settings"].items()
-        }
-        same = len({*shown.values()}) == 1
-        said = (
-            next(iter(shown.values()))
-            if same
-            else "; ".join(f"{suite}: {own}" for suite, own in shown.items())
-        )
+        shown = _shown_settings(row["settings"], spaces[row["decoder"]])
         lines.append(
             f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} |"
-            f" {row['p_below']:.3f} | {row['speed']:.2f}x | {said} |"
+            f" {row['p_below']:.3f} | {row['speed']:.2f}x | {shown} |"
         )
-    return "\n".join([*lines, *(["", " ".join(timing)] if timing else [])]) + "\n"
+    if timing:
+        lines += ["", " ".join(timing)]
+    return "\n".join(lines) + "\n"
+
+
+def _shown_settings(settings: Mapping[str, dict[str, Any]], space: Space) -> str:
+    """The options of a method that its decoder is tuned over; by suite where they differ."""
+    tuned = {*space.values, *space.fixed}
+    by_suite = {}
+    for suite, values in settings.items():
+        options = {name: value for name, value in values.items() if name in tuned}
+        by_suite[suite] = format_label(options) or "defaults"
+    if len(set(by_suite.values())) == 1:
+        return next(iter(by_suite.values()))
+    return "; ".join(f"{suite}: {options}" for suite, options in by_suite.items())
 
 
 def main(line: list[str] | None = None) -> int:
