@@ -92,28 +92,17 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _git(*arguments: str, folder: Path = TOP) -> str | None:
-    """What git says of the repository whose top is `folder`; None where there is none, or only one
-    around it, or one that does not know this code."""
-
-    # In a hook git names another repository to all that it starts.
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-
-    def said(*words: str) -> str | None:
-        command = ["git", "-C", str(folder), *words]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=own)
-        except OSError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    top = said("rev-parse", "--show-toplevel")
-    if (
-        not top
-        or Path(top).resolve() != folder
-        or (folder == TOP and not said("ls-files", "--", __file__))
-    ):
+    """What git says of the repository whose top is `folder`; None where there is none."""
+    if not (folder / ".git").exists():
         return None
-    return said(*arguments)
+    # In a hook git names another repository to all that it starts.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _changes(folder: Path = TOP) -> str | None:
