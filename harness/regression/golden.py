@@ -105,6 +105,7 @@ def _settings(meta: RunRecord) -> Table:
     del table["timed"]
     table["limit"] = config.limit
     table["suites"] = sorted(config.suites)
+    table["methods"] = sorted(config.methods)
     files = meta.data.get("files") or {}
     for suite in config.suites:
         table[f"data.{suite}"] = (files.get(suite) or {}).get("sha256")
