@@ -4,8 +4,6 @@ measure a token."""
 import shutil
 from pathlib import Path
 
-import pytest
-
 from harness import run
 from harness.measures.notes import OTHER_TOKENIZER
 from harness.measures.parallelism import token_ledger
@@ -14,7 +12,6 @@ from model_wrappers.backbones.registry import SHIPPED
 from tables.render import render
 
 
-@pytest.mark.usefixtures("quiet_machine")
 def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> None:
     folder = shutil.copytree(SHIPPED["nano-ar"], tmp_path / "other")
     template = folder / "chat_template.jinja"

@@ -220,7 +220,6 @@ def test_in_python_a_run_is_frames(outside: Path) -> None:
     assert "mine" in SUITES and SUITES["mine"].questions is not None
 
 
-@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.parametrize(("untimed", "beside"), [(True, 0), (False, 1)])
 def test_only_a_timed_run_decodes_and_measures_beside_its_items(
     outside: Path, untimed: bool, beside: int

@@ -23,6 +23,8 @@ from harness.runs.loading import worker_for
 from harness.runs.responses import Response
 from harness.runs.timing import AGAIN, Timing, fastest_threads, is_disturbed
 
+pytestmark = pytest.mark.disturbed
+
 QUIET, WAITED = 0.0, 0.5
 
 
