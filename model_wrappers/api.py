@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike, counted_by
@@ -16,12 +17,10 @@ from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded, FullObserver, Observer, Trace
 
-LEAST_TEMPERATURE = 1e-6  # logits divided by less than this overflow
-
 
 def decode(
     backbone: BackboneLike,
-    prompt_ids: torch.Tensor | list[int],
+    prompt_ids: Tensor | list[int],
     method: Method | WithOptions = "fef",
     *,
     gen_length: int = 64,
@@ -29,35 +28,56 @@ def decode(
     temperature: float = 0.0,
     seed: int = 0,
     sampler: Sampler | None = None,
-    given: torch.Tensor | None = None,
+    given: Tensor | None = None,
     observer: Observer | None = None,
     **method_options: Any,
 ) -> Decoded:
-    """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
+    """Decode a response to one prompt.
 
-    prompt_ids: LongTensor (P,) or (1, P), or a list of ids. method: a name in METHODS, or a
-    decoder, a function of (request, options), or one of them with some of its options, (method,
-    {option: value}). block_length: None is gen_length (full sequence), or a block model's; another
-    one changes the blocks of such a model. sampler: replaces the seeded one. given: LongTensor
-    (gen_length,), a response to complete: its masks are predicted (default: all masks). observer:
-    sees every commit and re-mask, and more if it is a trace.FullObserver. Raises ValueError for an
-    unknown method or option and a bad value, naming what is valid, for logits that are not finite,
-    and for a decoder that leaves masks or changes what was given.
+    Args:
+        backbone: the model.
+        prompt_ids: LongTensor (P,) or (1, P), or a list of ids.
+        method: a name in METHODS, or a decoder, a function of (request, options), or one of them
+            with some of its options, (method, {option: value}).
+        gen_length: tokens of the response.
+        block_length: None is gen_length (full sequence), or a block model's; another one changes
+            the blocks of such a model.
+        temperature: 0 is greedy.
+        seed: of all randomness.
+        sampler: replaces the seeded one.
+        given: LongTensor (gen_length,), a response to complete: its masks are predicted (default:
+            all masks).
+        observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
+        method_options: of the method.
+
+    Returns:
+        Tokens (gen_length,) and their trace.
+
+    Raises:
+        ValueError: an unknown method or option and a bad value, naming what is valid; logits that
+            are not finite; a decoder that leaves masks or changes what was given.
     """
     method, own_options = split_options(method)
     decoder = decoder_named(method)
     options = check_options(decoder, own_options | method_options)
     temperature = python_number(temperature)
     check_temperature(decoder, temperature)
-    lengths = (python_number(gen_length), python_number(block_length))
-    sampler = Sampler(python_number(seed)) if sampler is None else sampler
-    request = new_request(
-        backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer
+    request = _request(
+        backbone,
+        prompt_ids,
+        decoder,
+        options,
+        python_number(gen_length),
+        python_number(block_length),
+        given,
+        temperature=temperature,
+        sampler=Sampler(python_number(seed)) if sampler is None else sampler,
+        observer=observer,
     )
     target = request.backbone
     draft = request.draft
-    given_L = request.x_1L[0].cpu().clone()
-    if observer is not None and isinstance(observer, FullObserver):
+    before_L = request.x_1L[0].cpu().clone()
+    if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     clock = Clock(target.device)
     try:
@@ -74,27 +94,25 @@ def decode(
         fill_after_eos(request)
     request.observe()
     end = request.start + request.length
-    decoded_L = request.x_1L[0, :end].cpu()
-    _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
-    return Decoded(decoded_L[request.start :].clone(), _trace(request, clock.start_time, spent))
+    after_L = request.x_1L[0, :end].cpu()
+    _check_response(decoder, before_L[:end], after_L, request.start, backbone)
+    return Decoded(after_L[request.start :].clone(), _trace(request, clock.start_time, spent))
 
 
-def new_request(
+def _request(
     backbone: BackboneLike,
-    prompt_ids: torch.Tensor | list[int],
+    prompt_ids: Tensor | list[int],
     decoder: Decoder,
     options: Options,
-    lengths: tuple[int, int | None],
-    temperature: float,
-    sampler: Sampler,
-    given: torch.Tensor | None = None,
-    observer: Observer | None = None,
+    gen_length: int,
+    block_length: int | None,
+    given: Tensor | None,
+    **settings: Any,
 ) -> Request:
     """A response to decode, on the model's device, with its models in new ledgers.
 
-    lengths: gen_length and block_length; the other arguments, and the ValueErrors, are `decode`'s.
+    settings: other fields of the Request; the arguments, and the ValueErrors, are `decode`'s.
     """
-    gen_length, block_length = lengths
     blocks: Blocks | None = getattr(backbone, "blocks", None)
     check_blocks(decoder, blocks)
     if blocks is not None and not blocks.causal:
@@ -104,37 +122,23 @@ def new_request(
     check_lengths(gen_length, block_length)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
     start = prompt_1P.shape[1]
-    # the model of the draft probs, if it is not the target's
     draft_model = getattr(options, "draft", None)
-    for name in ("mask_id", "vocab_size") if draft_model is not None else ():
-        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != getattr(
-            backbone, name
-        ):
-            raise ValueError(
-                f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}"
-            )
-    target, draft = ledgers(
-        backbone, backbone if draft_model is None else draft_model, start, blocks
-    )
+    if draft_model is None:
+        draft_model = backbone
+    for name in ("mask_id", "vocab_size"):
+        value = getattr(backbone, name)
+        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != value:
+            raise ValueError(f"draft must be a backbone with the target's {name}, {value}")
+    target, draft = ledgers(backbone, draft_model, start, blocks)
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
-    grid = target.grid if isinstance(target, BlockLedger) else None
     end = x_1L.shape[1]
+    grid = target.grid if isinstance(target, BlockLedger) else None
     if grid is not None:  # the model's last block may reach beyond the response
         x_1L = F.pad(x_1L, (0, grid.end(end - 1) - end), value=backbone.mask_id)
     x_1L = x_1L.to(target.device, copy=True)
-    held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
+    known = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
     return Request(
-        target,
-        draft,
-        x_1L,
-        start,
-        block_length,
-        temperature,
-        sampler,
-        observer,
-        given=held,
-        grid=grid,
-        end=end,
+        target, draft, x_1L, start, block_length, given=known, grid=grid, end=end, **settings
     )
 
 
@@ -162,32 +166,36 @@ def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
 
 
 def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
-    """A decoder's options from keyword arguments or JSON. Raises ValueError naming the option and
-    what is valid."""
+    """A decoder's options from keyword arguments or JSON.
+
+    Raises:
+        ValueError: a bad option, naming it and what is valid.
+    """
     return convert_options(decoder.options, options, decoder.name)
 
 
 def check_temperature(decoder: Decoder, temperature: float) -> None:
-    """ValueError unless the temperature is a finite number, not negative, at which the decoder is
-    defined."""
-    wrong = ""
-    if (
-        isinstance(temperature, bool)
-        or not isinstance(temperature, int | float)
-        or not 0 <= temperature < math.inf
-    ):
-        wrong = f"temperature={temperature!r} must be a number, finite and not negative"
-    elif 0 < temperature < LEAST_TEMPERATURE:
-        wrong = f"temperature={temperature!r} is too small to divide logits by; 0 is greedy"
-    elif decoder.greedy_only and temperature > 0:
-        wrong = f"{decoder.name} is defined at temperature 0, not {temperature}"
-    if wrong:
-        raise ValueError(wrong)
+    """Check that a decoder is defined at a temperature.
+
+    Raises:
+        ValueError: it is not, or the temperature is no finite number of at least 0.
+    """
+    if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
+    if decoder.greedy_only and temperature > 0:
+        raise ValueError(f"{decoder.name} is defined at temperature 0, not {temperature}")
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
-    """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole
-    sequence (None)."""
+    """Check that a decoder can decode a model that attends in these blocks.
+
+    Args:
+        decoder: the decoder.
+        blocks: None for a model that attends to the whole sequence.
+
+    Raises:
+        ValueError: it decodes other models.
+    """
     causal = blocks is not None and blocks.causal
     has_mask = blocks is None or blocks.masks
     wrong = None
@@ -208,33 +216,38 @@ def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
-    """ValueError unless both are positive and the blocks fill the response."""
-    whole = all(type(length) is int and length >= 1 for length in (gen_length, block_length))
-    if not whole or gen_length % block_length:
-        wrong = (
+    """Check that blocks fill a response.
+
+    Raises:
+        ValueError: lengths that are not positive, or blocks that do not divide the response.
+    """
+    if not all(type(length) is int and length >= 1 for length in (gen_length, block_length)):
+        raise ValueError(
             f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at"
             " least 1"
         )
-        uneven = (
+    if gen_length % block_length:
+        raise ValueError(
             f"block_length={block_length} must divide gen_length={gen_length}; {gen_length} is the"
             " full sequence"
         )
-        raise ValueError(uneven if whole else wrong)
 
 
 def _check_response(
     decoder: Decoder,
-    given_L: torch.Tensor,
-    decoded_L: torch.Tensor,
+    before_L: Tensor,
+    after_L: Tensor,
     start: int,
     backbone: BackboneLike,
 ) -> None:
     """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and
     nothing else."""
     # A mask in the prompt may be filled, as the official sampler does.
-    changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
-    outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()
-    left = 0 if decoder.may_leave_masks else int((decoded_L[start:] == backbone.mask_id).sum())
+    is_changed_L = (before_L != after_L) & (before_L != backbone.mask_id)
+    changed = is_changed_L.nonzero()[:, 0].tolist()
+    outside = after_L[(after_L < 0) | (after_L >= backbone.vocab_size)].tolist()
+    masks = int((after_L[start:] == backbone.mask_id).sum())
+    wrong = None
     if changed and changed[0] < start:
         wrong = (
             f"changed the prompt, at position {changed[0]} of the sequence: it may write from"
@@ -250,19 +263,16 @@ def _check_response(
             f"put id {outside[0]} into the response: the vocabulary is 0 to"
             f" {backbone.vocab_size - 1}"
         )
-    elif left:
+    elif masks and not decoder.may_leave_masks:
         wrong = (
-            f"left {left} of {len(decoded_L) - start} positions masked: it must fill all of them,"
+            f"left {masks} of {len(after_L) - start} positions masked: it must fill all of them,"
             " or be registered with may_leave_masks=True"
         )
-    else:
-        return
-    raise ValueError(f"decoder {decoder.name} {wrong}")
+    if wrong is not None:
+        raise ValueError(f"decoder {decoder.name} {wrong}")
 
 
-def _prompt(
-    prompt_ids: torch.Tensor | list[int], backbone: BackboneLike, gen_length: int
-) -> torch.Tensor:
+def _prompt(prompt_ids: Tensor | list[int], backbone: BackboneLike, gen_length: int) -> Tensor:
     """The prompt as (1, P) on the CPU."""
     try:
         ids = torch.as_tensor(prompt_ids)
@@ -272,13 +282,8 @@ def _prompt(
         ) from error
     if not ids.numel():
         raise ValueError("empty prompt: prompt_ids has no tokens")
-    ids_1P = _ids(
-        "prompt_ids",
-        ids,
-        ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1),
-        "(P,) or (1, P)",
-        backbone,
-    )
+    row = ids[0] if ids.dim() == 2 and len(ids) == 1 else ids
+    ids_1P = _ids("prompt_ids", row, (row.numel(),), "(P,) or (1, P)", backbone)
     limit = getattr(backbone, "max_length", None)
     length = ids_1P.shape[1]
     if limit is not None and length + gen_length > limit:
@@ -289,25 +294,25 @@ def _prompt(
     return ids_1P
 
 
-def _response(given: torch.Tensor | None, backbone: BackboneLike, gen_length: int) -> torch.Tensor:
+def _response(given: Tensor | None, backbone: BackboneLike, gen_length: int) -> Tensor:
     """The response to begin with, masks unless given, as (1, gen_length) on the CPU."""
     if given is None:
         return torch.full((1, gen_length), backbone.mask_id)
-    ids = torch.as_tensor(given)
-    ids_1G = _ids("given", ids, ids.shape == (gen_length,), f"({gen_length},)", backbone)
+    shape = (gen_length,)
+    ids_1G = _ids("given", torch.as_tensor(given), shape, str(shape), backbone)
     if not bool((ids_1G == backbone.mask_id).any()):
         raise ValueError(f"given holds no mask (id {backbone.mask_id}): nothing is left to predict")
     return ids_1G
 
 
 def _ids(
-    what: str, ids: torch.Tensor, fits: bool, shape: str, backbone: BackboneLike
-) -> torch.Tensor:
-    """Token ids as (1, N) on the CPU; fits: whether their shape is `shape`."""
-    if ids.dtype not in (torch.int64, torch.int32) or not fits:
-        wrong = f"must be integers of shape {shape}, not {ids.dtype} {tuple(ids.shape)}"
-    elif bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
-        wrong = f"lie outside the vocabulary of {backbone.vocab_size} tokens"
-    else:
-        return ids.reshape(1, -1).long().cpu()
-    raise ValueError(f"{what} {wrong}")
+    name: str, ids: Tensor, shape: tuple[int, ...], wanted: str, backbone: BackboneLike
+) -> Tensor:
+    """Token ids of a shape, as (1, N) on the CPU. wanted: the shape in words."""
+    if ids.dtype not in (torch.int64, torch.int32) or ids.shape != shape:
+        raise ValueError(
+            f"{name} must be integers of shape {wanted}, not {ids.dtype} {tuple(ids.shape)}"
+        )
+    if bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
+        raise ValueError(f"{name} lie outside the vocabulary of {backbone.vocab_size} tokens")
+    return ids[None].long().cpu()

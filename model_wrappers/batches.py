@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from greenlet import getcurrent, greenlet
+from torch import Tensor
 
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.plain import Call
@@ -31,23 +32,27 @@ def at_once(
     """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are
     under way at a time.
 
-    say: prints a line when memory runs out; then half as many jobs are under way from there on, and
-    no job is lost. An exception of a job is raised when the others that are under way have
-    finished; no further job is begun.
+    An exception of a job is raised when the others that are under way have finished; no further job
+    is begun.
+
+    Args:
+        jobs: functions that decode.
+        size: most jobs under way.
+        say: prints a line when memory runs out; then half as many jobs are under way from there on,
+            and no job is lost.
     """
     batch = _Batch(size, say)
-    begun = iter(jobs)
+    responses = map(greenlet, jobs)
     while True:
-        while (
-            batch.failed is None
-            and len(batch.waiting) < batch.size
-            and (job := next(begun, None)) is not None
-        ):
-            yield from batch.advance(greenlet(job), None)
+        while batch.failed is None and len(batch.waiting) < batch.size:
+            response = next(responses, None)
+            if response is None:
+                break
+            yield from batch.advance(response, None)
         if not batch.waiting:
             break
-        for one, answer in batch.answers():
-            yield from batch.advance(one, answer)
+        for response, answer in batch.answers():
+            yield from batch.advance(response, answer)
     if batch.failed is not None:
         raise batch.failed
 
@@ -55,7 +60,8 @@ def at_once(
 def in_batch(backbone: Backbone) -> Backbone:
     """The backbone for one response of `at_once`: its calls wait for the others'.
 
-    Raises ValueError for a backbone whose calls cannot be made together.
+    Raises:
+        ValueError: a backbone whose calls cannot be made together.
     """
     if not backbone.can_pack:
         raise ValueError(
@@ -75,17 +81,16 @@ def fitting(backbone: Backbone, length: int, free: int) -> int:
     in fp32.
     """
     config = backbone.model.config
+    size = backbone.dtype.itemsize
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    values = 2 * config.num_hidden_layers * config.num_key_value_heads * head
-    each = length * (
-        values * backbone.dtype.itemsize + backbone.vocab_size * (backbone.dtype.itemsize + 2 * 4)
-    )
-    return max(1, min(MOST, free // each))
+    kept = 2 * config.num_hidden_layers * config.num_key_value_heads * head * size
+    logits = backbone.vocab_size * (size + 2 * 4)
+    return max(1, min(MOST, free // (length * (kept + logits))))
 
 
-def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
+def _call_of_all(backbone: Backbone, *call: Any) -> Tensor:
     """Takes and gives what `HeadAtPositions.infer` does; the call is made by `at_once`."""
-    logits: torch.Tensor = getcurrent().parent.switch((backbone, Call(*call)))
+    logits: Tensor = getcurrent().parent.switch((backbone, Call(*call)))
     return logits
 
 
@@ -99,47 +104,43 @@ class _Batch:
         self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
         self.failed: BaseException | None = None
 
-    def advance(self, one: greenlet, answer: Any) -> Iterator[Any]:
-        """Let a response go on until it asks or ends; its result, if it has ended.
+    def advance(self, response: greenlet, answer: Any) -> Iterator[Any]:
+        """Let a response go on until it calls a model or ends; its result, if it has ended.
 
         answer: logits, the exception that its call failed with, or None to begin.
         """
-        asked: Any = None
         try:
             with torch.inference_mode():
-                given = () if answer is None else (answer,)
-                asked = (
-                    one.throw(answer) if isinstance(answer, BaseException) else one.switch(*given)
-                )
+                if isinstance(answer, BaseException):
+                    call = response.throw(answer)
+                else:
+                    call = response.switch(*(() if answer is None else (answer,)))
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
             self.failed = self.failed or error
             return
-        if not one.dead:
-            self.waiting[one] = asked
-        elif asked is not None:
-            yield asked
+        if not response.dead:
+            self.waiting[response] = call
+        elif call is not None:
+            yield call
 
-    def answers(self) -> list[tuple[greenlet, torch.Tensor | Exception]]:
+    def answers(self) -> list[tuple[greenlet, Tensor | Exception]]:
         """Make all calls that are waited for, those of a model together; logits or an exception for
         each."""
         waiting = self.waiting
         self.waiting = {}
-        by_model: defaultdict[int, list[greenlet]] = defaultdict(list)
-        for one, (backbone, _) in waiting.items():
-            by_model[id(backbone)].append(one)
-        answers: list[tuple[greenlet, torch.Tensor | Exception]] = []
-        for responses in by_model.values():
-            backbone = waiting[responses[0]][0]
-            tokens = [waiting[one][1].ids_BN.numel() for one in responses]
-            for part in _parts(responses, tokens, backbone.device):
-                answers += zip(
-                    part, self._logits(backbone, [waiting[one][1] for one in part]), strict=True
-                )
+        by_model: defaultdict[Backbone, dict[greenlet, Call]] = defaultdict(dict)
+        for response, (backbone, call) in waiting.items():
+            by_model[backbone][response] = call
+        answers: list[tuple[greenlet, Tensor | Exception]] = []
+        for backbone, calls in by_model.items():
+            for part in _parts(calls, backbone.device):
+                logits = self._logits(backbone, [calls[response] for response in part])
+                answers += zip(part, logits, strict=True)
         return answers
 
-    def _logits(self, backbone: Backbone, calls: list[Call]) -> list[torch.Tensor | Exception]:
+    def _logits(self, backbone: Backbone, calls: list[Call]) -> list[Tensor | Exception]:
         """A call that fails among others is made again in halves: a layer puts the same keys in the
         same places."""
         try:
@@ -148,9 +149,8 @@ class _Batch:
         except Exception as error:
             if len(calls) == 1:
                 return [error]
-            out_of_memory = isinstance(
-                error, torch.OutOfMemoryError
-            ) or "can't allocate memory" in str(error)
+            out_of_memory = isinstance(error, torch.OutOfMemoryError)
+            out_of_memory |= "can't allocate memory" in str(error)
             if out_of_memory and len(calls) <= self.size:
                 self.size = len(calls) // 2
                 self._say(
@@ -163,14 +163,13 @@ class _Batch:
         return self._logits(backbone, calls[:half]) + self._logits(backbone, calls[half:])
 
 
-def _parts(
-    responses: list[greenlet], tokens: list[int], device: torch.device
-) -> Iterator[list[greenlet]]:
+def _parts(calls: dict[greenlet, Call], device: torch.device) -> Iterator[list[greenlet]]:
     """Whose calls are made together: all, but on a CPU no more than MAX_PACKED_TOKENS unless one
     call has them."""
     part: list[greenlet] = []
     total = 0
-    for response, count in zip(responses, tokens, strict=True):
+    for response, call in calls.items():
+        count = call.ids_BN.numel()
         if part and device.type == "cpu" and total + count > MAX_PACKED_TOKENS:
             yield part
             part = []

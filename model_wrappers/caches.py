@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from model_wrappers.backbones.blocks import BlockLedger
 from model_wrappers.backbones.protocol import KeyValues, Ledger, Write
@@ -25,8 +26,11 @@ CacheName = Literal["none", "prefix", "dual"]
 
 
 def make_cache(name: CacheName, backbone: Ledger, length: int) -> NoCache:
-    """The cache of a name, for sequences of `length` tokens. Raises ValueError if the backbone
-    cannot serve it."""
+    """The cache of a name, for sequences of `length` tokens.
+
+    Raises:
+        ValueError: the backbone cannot serve it.
+    """
     if name == "none":
         return NoCache(backbone, length)
     if isinstance(backbone, BlockLedger):
@@ -58,16 +62,18 @@ class NoCache:
 
     def logits(
         self,
-        ids_1M: torch.Tensor,
-        read_N: torch.Tensor,
-        position_M: torch.Tensor | None = None,
-        visible_MM: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        ids_1M: Tensor,
+        read_N: Tensor,
+        position_M: Tensor | None = None,
+        visible_MM: Tensor | None = None,
+    ) -> Tensor:
         """Logits (N, V) given the sequence and, after it, the tokens that the decoder adds.
 
-        ids_1M: LongTensor (1, M). read_N: LongTensor (N,), ascending indices into the M.
-        position_M: their positions in the sequence (default: 0 .. M - 1). visible_MM: bool (M, M),
-        what each token attends to (default: everything).
+        Args:
+            ids_1M: LongTensor (1, M).
+            read_N: LongTensor (N,), ascending indices into the M.
+            position_M: positions of the M in the sequence (default: 0 .. M - 1).
+            visible_MM: bool (M, M), what each token attends to (default: everything).
         """
         if position_M is None:
             return self._backbone.logits(ids_1M, positions=read_N)[0]
@@ -89,11 +95,11 @@ class PrefixCache(NoCache):
 
     def logits(
         self,
-        ids_1M: torch.Tensor,
-        read_N: torch.Tensor,
-        position_M: torch.Tensor | None = None,
-        visible_MM: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        ids_1M: Tensor,
+        read_N: Tensor,
+        position_M: Tensor | None = None,
+        visible_MM: Tensor | None = None,
+    ) -> Tensor:
         index_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)
         position_M = index_M if position_M is None else position_M
         if self._cache is None:
@@ -103,11 +109,18 @@ class PrefixCache(NoCache):
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
             return logits_1NV[0]
         piece_N = self._piece(self._cache, index_M)
-        piece = (ids_1M[:, piece_N], position_M[piece_N], torch.searchsorted(piece_N, read_N))
-        seen_NM = None if visible_MM is None else visible_MM[piece_N]
-        return self._backbone.extend(*piece, self._cache, seen_NM, self.write, piece_N)[0][0]
+        logits_1NV, _ = self._backbone.extend(
+            ids_1M[:, piece_N],
+            position_M[piece_N],
+            torch.searchsorted(piece_N, read_N),
+            self._cache,
+            None if visible_MM is None else visible_MM[piece_N],
+            self.write,
+            piece_N,
+        )
+        return logits_1NV[0]
 
-    def _piece(self, cache: KeyValues, index_M: torch.Tensor) -> torch.Tensor:
+    def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
         """Which of the tokens 0 .. M - 1 run; the cache keeps no others than it has to."""
         # Where logits come from the token before, the piece begins at the one before the block.
         first = self._start + self._backbone.reads_at
@@ -124,7 +137,7 @@ class DualCache(PrefixCache):
     write: Write = "replace"
     reads_ahead = False
 
-    def _piece(self, cache: KeyValues, index_M: torch.Tensor) -> torch.Tensor:
+    def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
         return torch.cat(
             [index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]]
         )

@@ -5,6 +5,7 @@ from datetime import date
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from model_wrappers.backbones.model import Backbone
@@ -23,7 +24,8 @@ def encode_messages(
     """Ids of a conversation of {role, content} through the chat template, up to where the response
     begins.
 
-    Raises ValueError as `render` does.
+    Raises:
+        ValueError: as `render`.
     """
     # The template writes BOS itself.
     return list(
@@ -37,10 +39,17 @@ def render(
     """The text of a conversation of {role, content} through the chat template, up to where the
     response begins.
 
-    template: what the template is rendered with. Unless it says otherwise the model is not asked to
-    think, and today is TODAY, so that tokens are the same tomorrow. A note says what the template
-    does not read, or leaves out of the last message. Raises ValueError for a tokenizer without a
-    chat template, and for one that fails.
+    Unless `template` says otherwise the model is not asked to think, and today is TODAY, so that
+    tokens are the same tomorrow. A note says what the template does not read, or leaves out of the
+    last message.
+
+    Args:
+        tokenizer: of the model.
+        messages: of {role, content}.
+        template: what the chat template is rendered with.
+
+    Raises:
+        ValueError: a tokenizer without a chat template, and one that fails.
     """
     model = tokenizer.name_or_path
     if tokenizer.chat_template is None:
@@ -73,21 +82,27 @@ def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, st
 
 
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
-    """Ids of one user turn through the chat template. Raises ValueError for a tokenizer without
-    one."""
+    """Ids of one user turn through the chat template.
+
+    Raises:
+        ValueError: a tokenizer without one.
+    """
     return encode_messages(tokenizer, [{"role": "user", "content": question}])
 
 
-def prompt_tensor(backbone: Backbone, ids: list[int]) -> torch.Tensor:
-    """The ids of a prompt as a LongTensor (P,). Raises ValueError for a mask, which a decoder would
-    fill."""
+def prompt_tensor(backbone: Backbone, ids: list[int]) -> Tensor:
+    """The ids of a prompt as a LongTensor (P,).
+
+    Raises:
+        ValueError: a mask, which a decoder would fill.
+    """
     if backbone.mask_id in ids:
         mask = backbone.text_tokenizer().decode([backbone.mask_id])
         raise ValueError(f"the text of the prompt holds the mask token {mask}; take it out")
     return torch.tensor(ids, dtype=torch.long)
 
 
-def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
+def content_length(backbone: Backbone, tokens_G: Tensor) -> int:
     """How many tokens stand before the first EOS or EoT."""
     ends = torch.isin(
         tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None])
@@ -95,7 +110,7 @@ def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
     return int(ends.nonzero()[0]) if bool(ends.any()) else len(tokens_G)
 
 
-def response_text(backbone: Backbone, tokens_G: torch.Tensor) -> str:
+def response_text(backbone: Backbone, tokens_G: Tensor) -> str:
     """The text of a response: the ids before the first EOS or EoT, without special tokens."""
     content = tokens_G[: content_length(backbone, tokens_G)]
     return str(backbone.text_tokenizer().decode(content, skip_special_tokens=True))

@@ -8,6 +8,7 @@ mask), N positions. Probs are float64.
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from model_wrappers.sampling import Sampler
 
@@ -16,27 +17,32 @@ class Kernel:
     """A forward process: a token stays with probability 1 - t, else it is drawn from a limit
     distribution (S,)."""
 
-    def __init__(self, limit_S: torch.Tensor) -> None:
+    def __init__(self, limit_S: Tensor) -> None:
         self.states = len(limit_S)
         self._limit_S = limit_S.double()
 
-    def cumulative(self, t: float) -> torch.Tensor:
-        """Qbar(t), (S, S): row x_0 is the distribution of x_t. Raises ValueError for t outside [0,
-        1]."""
-        kept = 1 - _time(t)
-        return kept * torch.eye(self.states, dtype=torch.float64) + (1 - kept) * self._limit_S[None]
+    def cumulative(self, t: float) -> Tensor:
+        """Qbar(t), (S, S): row x_0 is the distribution of x_t."""
+        return (1 - t) * torch.eye(self.states, dtype=torch.float64) + t * self._limit_S[None]
 
-    def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
-        """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t
-        outside [0, 1]."""
+    def corrupt(self, clean_N: Tensor, t: float, sampler: Sampler) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0), each position on its own.
+
+        Args:
+            clean_N: LongTensor (N,), x_0.
+            t: time, 0 to 1.
+            sampler: draws which positions move, and where to.
+
+        Returns:
+            LongTensor (N,).
+        """
         # The matrix is not built: it has as many entries as the square of the vocabulary's size.
-        stays_N2 = torch.tensor([_time(t), 1 - _time(t)], dtype=torch.float64).expand(
-            len(clean_N), 2
-        )
-        moved_N = (sampler.tokens(stays_N2) == 0).nonzero()[:, 0].to(clean_N.device)
+        stays_2 = torch.tensor([t, 1 - t], dtype=torch.float64)
+        stays_N = sampler.tokens(stays_2.expand(len(clean_N), 2))
+        moved_N = (stays_N == 0).nonzero()[:, 0].to(clean_N.device)
         return clean_N.index_put((moved_N,), self._anew(len(moved_N), sampler).to(clean_N))
 
-    def _anew(self, count: int, sampler: Sampler) -> torch.Tensor:
+    def _anew(self, count: int, sampler: Sampler) -> Tensor:
         """Draws from the limit distribution, (count,)."""
         return sampler.tokens(self._limit_S.expand(count, self.states))
 
@@ -45,12 +51,10 @@ class Absorbing(Kernel):
     """A token stays with probability 1 - t and becomes the mask with probability t."""
 
     def __init__(self, states: int, mask_id: int) -> None:
-        if not 0 <= mask_id < states:
-            raise ValueError(f"mask_id={mask_id} is not one of the {states} states")
         super().__init__(torch.arange(states) == mask_id)
         self._mask_id = mask_id
 
-    def _anew(self, count: int, sampler: Sampler) -> torch.Tensor:
+    def _anew(self, count: int, sampler: Sampler) -> Tensor:
         return torch.full((count,), self._mask_id)
 
 
@@ -67,9 +71,3 @@ class Uniform(Kernel):
 
 # By name, made of the number of states and the mask's id.
 KERNELS: dict[str, Callable[[int, int], Kernel]] = {"absorbing": Absorbing, "uniform": Uniform}
-
-
-def _time(t: float) -> float:
-    if not 0 <= t <= 1:
-        raise ValueError(f"time t={t} must lie in [0, 1]")
-    return float(t)

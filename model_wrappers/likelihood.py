@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from model_wrappers.backbones.blocks import BlockLedger, ledgers
 from model_wrappers.backbones.model import Backbone
@@ -38,35 +39,34 @@ class Likelihood:
 @torch.inference_mode()
 def log_likelihood(
     backbone: Backbone,
-    prompt_P: torch.Tensor,
-    answer_A: torch.Tensor,
+    prompt_P: Tensor,
+    answer_A: Tensor,
     seed: int = 0,
     draws: int = DRAWS,
     rows: int = ROWS,
 ) -> Likelihood:
-    """The log-likelihood of answer_A after prompt_P, LongTensors (A,) and (P,) on the CPU.
+    """The log-likelihood of an answer to a prompt.
 
-    seed: of the masks that are drawn. draws: of masks, in calls of at most `rows`; what is left of
-    a division is not drawn, as in the official code. Raises ValueError for an empty answer, for
-    fewer than one draw, for more tokens than the model's limit, and for a model that denoises
-    random tokens and so has no masks.
+    Args:
+        backbone: the model.
+        prompt_P: LongTensor (P,) on the CPU.
+        answer_A: LongTensor (A,) on the CPU.
+        seed: of the masks that are drawn.
+        draws: of masks; what is left of a division by `rows` is not drawn, as in the official code.
+        rows: most rows of a call.
+
+    Raises:
+        ValueError: an empty answer, and a model that denoises random tokens and so has no masks.
     """
     start = len(prompt_P)
     blocks = backbone.blocks
     x_1L = torch.cat([prompt_P, answer_A])[None].to(backbone.device)
     causal = blocks is not None and blocks.causal
-    wrong = ""
     if not len(answer_A) or (causal and not start):
-        wrong = "an answer needs a token, and of an autoregressive model one before it"
-    elif min(draws, rows) < 1:
-        wrong = f"draws={draws} and rows={rows} must be at least 1"
-    elif x_1L.shape[1] > backbone.max_length:
-        wrong = f"{x_1L.shape[1]} tokens exceed the limit of {backbone.name}, {backbone.max_length}"
-    elif blocks is not None and not causal and not blocks.masks:
-        wrong = f"{backbone.name} denoises random tokens: it has no likelihood by masks"
-    if wrong:
-        raise ValueError(wrong)
-    begun = time.perf_counter()
+        raise ValueError("an answer needs a token, and of an autoregressive model one before it")
+    if blocks is not None and not causal and not blocks.masks:
+        raise ValueError(f"{backbone.name} denoises random tokens: it has no likelihood by masks")
+    start_time = time.perf_counter()
     ledger, _ = ledgers(backbone, backbone, start, blocks)
     generator = torch.Generator().manual_seed(seed)
     if causal:
@@ -78,10 +78,11 @@ def log_likelihood(
             for begin, end in _parts(ledger, start, x_1L.shape[1])
         )
     ledger.check_logits(ledger)
-    return Likelihood(value, time.perf_counter() - begun, ledger.calls, ledger.rows, ledger.tokens)
+    seconds = time.perf_counter() - start_time
+    return Likelihood(value, seconds, ledger.calls, ledger.rows, ledger.tokens)
 
 
-def masked_counts(length: int, rows: int, generator: torch.Generator) -> torch.Tensor:
+def masked_counts(length: int, rows: int, generator: torch.Generator) -> Tensor:
     """How many of `length` tokens are masked in each row, LongTensor (R,): spread evenly from a
     random one on."""
     first = int(torch.randint(1, length + 1, (), generator=generator))
@@ -102,7 +103,7 @@ def _parts(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _estimate(
     ledger: Ledger,
-    x_1L: torch.Tensor,
+    x_1L: Tensor,
     begin: int,
     calls: int,
     rows: int,
@@ -128,11 +129,12 @@ def _estimate(
     return -total / calls
 
 
-def _exact(ledger: Ledger, x_1L: torch.Tensor, start: int) -> float:
+def _exact(ledger: Ledger, x_1L: Tensor, start: int) -> float:
     """The sum of the answer's log-probabilities, each after all tokens before it; logits at i - 1
     predict token i."""
     length = x_1L.shape[1]
-    every_L = torch.arange(length, device=x_1L.device)
-    visible_LL = every_L <= every_L[:, None]
-    logits_1AV, _ = ledger.extend(x_1L, every_L, every_L[start - 1 : -1], visible_NK=visible_LL)
+    position_L = torch.arange(length, device=x_1L.device)
+    visible_LL = position_L <= position_L[:, None]
+    read_A = position_L[start - 1 : -1]
+    logits_1AV, _ = ledger.extend(x_1L, position_L, read_A, visible_NK=visible_LL)
     return -float(F.cross_entropy(logits_1AV[0].float(), x_1L[0, start:], reduction="sum"))

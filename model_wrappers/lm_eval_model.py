@@ -23,6 +23,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
+from torch import Tensor
 from tqdm import tqdm
 
 from model_wrappers.api import check_temperature, decode
@@ -33,12 +34,7 @@ from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
 # one thing in tasks' settings
-LENGTHS = (
-    "max_gen_toks",
-    "max_new_tokens",
-    "max_tokens",
-    "max_completion_tokens",
-)
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 @register_model("fef-dllm")
@@ -46,17 +42,21 @@ class FefDllm(TextModel, LM):
     """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords
     and these.
 
-    pretrained: path, by lm-eval's name. max_gen_toks: tokens of a response where neither the task
-    nor gen_length says them. batch_size: prompts decoded at once, or auto, as many as memory has
-    room for. costs: the file that each request's costs are appended to, as JSON lines with task and
-    doc_id. device: lm-eval's; without a GPU the CPU is used.
+    Args:
+        pretrained: path, by lm-eval's name.
+        max_gen_toks: tokens of a response where neither the task nor gen_length says them.
+        batch_size: prompts decoded at once, or auto, as many as memory has room for.
+        device: lm-eval's; without a GPU the CPU is used.
+        costs: the file that each request's costs are appended to, as JSON lines with task and
+            doc_id.
 
-    Raises ValueError as TextModel does.
+    Raises:
+        ValueError: as TextModel.
     """
 
-    THEIRS = ("max_batch_size",)
+    HARNESS_KEYWORDS = ("max_batch_size",)
     LENGTH_KEYWORD = "max_gen_toks"
-    beside: ClassVar[Path | None] = None  # where costs go if no file is named
+    default_costs: ClassVar[Path | None] = None  # where costs go if no file is named
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class FefDllm(TextModel, LM):
             device = None  # lm-eval asks for cuda:0 unless told otherwise
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
-        self.costs = self.beside if costs is None else Path(costs)
+        self.costs = self.default_costs if costs is None else Path(costs)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
@@ -105,20 +105,18 @@ class FefDllm(TextModel, LM):
             length, _ = self.lengths(most)
         for request in requests:
             with _blamed(request):
-                prompts.append(
-                    self.fitted(prompt_tensor(self.backbone, self._ids(request.args[0])), length)
-                )
+                prompt_P = prompt_tensor(self.backbone, self._ids(request.args[0]))
+                prompts.append(self.fitted(prompt_P, length))
         decoded, costs = model.responses(prompts, most)
         texts = [self.text(out.tokens, most, stops) for out in decoded]
-        for request, text, each in zip(requests, texts, costs, strict=True):
-            self._note(request, each)
+        for request, text, cost in zip(requests, texts, costs, strict=True):
+            self._note(request, cost)
             self.cache_hook.add_partial("generate_until", request.args, text)
         return texts
 
-    def _settings(self, given: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
-        """A task's most tokens, its stops and its temperature. Raises ValueError for other
-        settings."""
-        settings = dict(given)
+    def _settings(self, of_task: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
+        """A task's most tokens, its stops and its temperature."""
+        settings = dict(of_task)
         stops = stops_of(settings.pop("until", None))
         lengths = {settings.pop(name) for name in LENGTHS if name in settings}
         if len(lengths) > 1:
@@ -138,7 +136,7 @@ class FefDllm(TextModel, LM):
         exact_match. Raises ValueError, naming task and document, as `likelihood.log_likelihood`
         does.
         """
-        found = []
+        results = []
         # A request may be there several times; another choice of its document has another index.
         choices = {(request.task_name, request.doc_id, request.idx) for request in requests}
         continuations = Counter((task, document) for task, document, _ in choices)
@@ -157,9 +155,9 @@ class FefDllm(TextModel, LM):
                     greedy, extra = self._greedy(prompt_P, answer_A)
                     costs |= {f"greedy_{name}": extra[name] for name in ("seconds", "forwards")}
             self._note(request, costs)
-            found.append((likelihood.value, greedy))
-            self.cache_hook.add_partial("loglikelihood", request.args, found[-1])
-        return found
+            results.append((likelihood.value, greedy))
+            self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
+        return results
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -178,8 +176,11 @@ class FefDllm(TextModel, LM):
         return str(self.backbone.text_tokenizer().name_or_path).replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """The chat template, "" where none is asked for. Raises ValueError for a name, as there is
-        one template."""
+        """The chat template, "" where none is asked for.
+
+        Raises:
+            ValueError: a name, as there is one template.
+        """
         if isinstance(chat_template, str):
             raise ValueError(
                 f"--apply_chat_template {chat_template}: the tokenizer's own is used; leave the"
@@ -190,17 +191,21 @@ class FefDllm(TextModel, LM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation through the chat template. Raises ValueError for a template that cannot be
-        used.
+        """A conversation through the chat template.
 
-        add_generation_prompt: False leaves the last message, the assistant's, open.
+        Args:
+            chat_history: messages of {role, content}.
+            add_generation_prompt: False leaves the last message, the assistant's, open.
+
+        Raises:
+            ValueError: a template that cannot be used.
         """
-        how = {
-            "add_generation_prompt": add_generation_prompt,
-            "continue_final_message": not add_generation_prompt,
-        }
         return render(
-            self.backbone.text_tokenizer(), chat_history, **how, **self.chat_template_kwargs
+            self.backbone.text_tokenizer(),
+            chat_history,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+            **self.chat_template_kwargs,
         )
 
     def _ids(self, text: str) -> list[int]:
@@ -209,7 +214,7 @@ class FefDllm(TextModel, LM):
         begun = tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token))
         return list(tokenizer(text, add_special_tokens=not begun).input_ids)
 
-    def _pair(self, context: str, continuation: str) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pair(self, context: str, continuation: str) -> tuple[Tensor, Tensor]:
         """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes
         in are its own."""
         whole = self._ids(context + continuation)
@@ -217,38 +222,35 @@ class FefDllm(TextModel, LM):
         if whole[: len(read)] != read:
             read = self._ids(context.rstrip())
         if not read:  # an unconditional likelihood is one after BOS, or EOS
-            first = self.backbone.text_tokenizer().bos_token_id
-            read = [self.backbone.eos_id if first is None else first]
+            bos_id = self.backbone.text_tokenizer().bos_token_id
+            read = [self.backbone.eos_id if bos_id is None else bos_id]
             whole = read + whole
         ids_L = prompt_tensor(self.backbone, whole)
         return ids_L[: len(read)], ids_L[len(read) :]
 
-    def _greedy(
-        self, prompt_P: torch.Tensor, answer_A: torch.Tensor
-    ) -> tuple[bool, dict[str, Any]]:
+    def _greedy(self, prompt_P: Tensor, answer_A: Tensor) -> tuple[bool, dict[str, Any]]:
         """Whether greedy decoding, a token a forward, writes the answer; and what that cost."""
         blocks = self.backbone.blocks
-        method, block = (
-            ("ar", 1) if blocks and blocks.causal else ("llada", blocks.length if blocks else 1)
-        )
+        block = 1 if blocks is None else blocks.length
+        method = "ar" if blocks is not None and blocks.causal else "llada"
         length = -(-len(answer_A) // block) * block
         out = decode(self.backbone, prompt_P, method, gen_length=length)
-        return torch.equal(out.tokens[: len(answer_A)], answer_A), costs_of(
-            self.backbone, prompt_P, out
-        )
+        is_greedy = torch.equal(out.tokens[: len(answer_A)], answer_A)
+        return is_greedy, costs_of(self.backbone, prompt_P, out)
 
     def _note(self, request: Instance, costs: Mapping[str, Any]) -> None:
         """Append what a request cost to the file of costs, if there is one."""
-        if self.costs is not None:
-            line = {
-                "task": request.task_name,
-                "doc_id": request.doc_id,
-                "request": request.request_type,
-                **costs,
-            }
-            self.costs.parent.mkdir(parents=True, exist_ok=True)
-            with self.costs.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+        if self.costs is None:
+            return
+        line = {
+            "task": request.task_name,
+            "doc_id": request.doc_id,
+            "request": request.request_type,
+            **costs,
+        }
+        self.costs.parent.mkdir(parents=True, exist_ok=True)
+        with self.costs.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 @contextmanager
@@ -269,8 +271,9 @@ def main(line: list[str]) -> None:
     output = parser.parse_known_args(line)[0].output_path
     if output is not None:
         name = f"costs_{time.strftime('%Y-%m-%dT%H-%M-%S')}.jsonl"
-        FefDllm.beside = (
-            output.with_name(f"{output.stem}_{name}") if output.suffix == ".json" else output / name
+        is_file = output.suffix == ".json"
+        FefDllm.default_costs = (
+            output.with_name(f"{output.stem}_{name}") if is_file else output / name
         )
     sys.argv = ["lm-eval", *line]
     cli_evaluate()

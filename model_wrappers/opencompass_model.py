@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from opencompass.models.base import BaseModel
 from opencompass.models.base_api import APITemplateParser
 from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInferencer
 from opencompass.utils.prompt import PromptList
+from torch import Tensor
 
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import Backbone
@@ -37,31 +37,34 @@ META_TEMPLATE = {
     ],
     "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
 }
-# OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
-OPENCOMPASS_OWN = (
-    "abbr",
-    "type",
-    "run_cfg",
-    "batch_size",
-    "batch_padding",
-    "summarizer_abbr",
-    "pred_postprocessor",
-)
 
 
 class DiffusionModel(TextModel, BaseModel):
     """One decoding method on one backbone, as OpenCompass sees a model: a TextModel, with its
     keywords and these.
 
-    stop_words: a text ends before the first of them. plain: prompts without the chat template, as
-    base models read them. generation_kwargs: temperature and do_sample, as transformers has them.
-    meta_template: OpenCompass's roles. What OpenCompass asks leaves its costs beside the
-    predictions (`Asked`).
+    What OpenCompass asks leaves its costs in a file next to the predictions (`Question`).
 
-    Raises ValueError as TextModel does.
+    Args:
+        plain: prompts without the chat template, as base models read them.
+        meta_template: OpenCompass's roles.
+        generation_kwargs: temperature and do_sample, as transformers has them.
+        stop_words: a text ends before the first of them.
+
+    Raises:
+        ValueError: as TextModel.
     """
 
-    THEIRS = OPENCOMPASS_OWN
+    # OpenCompass takes these out of a configuration before it makes the model.
+    HARNESS_KEYWORDS = (
+        "abbr",
+        "type",
+        "run_cfg",
+        "batch_size",
+        "batch_padding",
+        "summarizer_abbr",
+        "pred_postprocessor",
+    )
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class DiffusionModel(TextModel, BaseModel):
         check_temperature(self.decoder, self.temperature)
         self.plain = plain
         self.stop_words = stops_of(stop_words)
-        self._began = time.time()
+        self._start_time = time.time()
 
     def generate(
         self,
@@ -96,9 +99,14 @@ class DiffusionModel(TextModel, BaseModel):
         """The texts of responses to conversations, decoded at once where the model's calls can be
         packed.
 
-        max_out_len: most tokens of a text. stopping_criteria: a text ends before the first of
-        these. Raises ValueError for a prompt that is too long. Nothing makes a response write
-        longer: min_out_len is not used.
+        Args:
+            inputs: conversations.
+            max_out_len: most tokens of a text.
+            min_out_len: is not used: nothing makes a response write longer.
+            stopping_criteria: a text ends before the first of these.
+
+        Raises:
+            ValueError: a prompt that is too long.
         """
         if min_out_len is not None and min_out_len > 1:
             note(f"min_out_len={min_out_len} is not used: a response may end at any token")
@@ -115,58 +123,54 @@ class DiffusionModel(TextModel, BaseModel):
     ) -> np.ndarray[Any, Any]:
         """Mean negative log-likelihood of a token of each text, in nats, (N,).
 
-        mask_length: how many tokens at the beginning of each text are only read; without it the
-        first one is.
+        Args:
+            inputs: texts.
+            mask_length: how many tokens at the beginning of each text are only read; without it the
+                first one is.
         """
         pairs = []
-        scored = []
-        begun = [1] * len(inputs) if mask_length is None else mask_length
-        for text, read in zip(inputs, begun, strict=True):
-            ids_L = prompt_tensor(
-                self.backbone, self.backbone.text_tokenizer()(_flat(text)).input_ids
-            )
+        counts = []
+        for number, text in enumerate(inputs):
+            ids = self.backbone.text_tokenizer()(_flat(text)).input_ids
+            ids_L = prompt_tensor(self.backbone, ids)
+            read = 1 if mask_length is None else mask_length[number]
             pairs.append((ids_L[:read], ids_L[read:]))
-            scored.append(len(ids_L) - (0 if mask_length is None else read))
-        return -self._likelihoods(pairs) / np.array(scored)
+            counts.append(len(ids) if mask_length is None else len(ids) - read)
+        return -self._likelihoods(pairs) / np.array(counts)
 
     def get_loglikelihood(self, inputs: list[Any], conts: list[str]) -> np.ndarray[Any, Any]:
         """Log-likelihood in nats of the continuation that each text ends with, (N,).
 
-        Raises ValueError for a text that does not end with its continuation.
+        Raises:
+            ValueError: a text that does not end with its continuation.
         """
         pairs = []
         tokenizer = self.backbone.text_tokenizer()
         for text, continuation in zip(map(_flat, inputs), conts, strict=True):
             if not continuation or not text.endswith(continuation):
                 raise ValueError(f"the text does not end with its continuation {continuation!r}")
-            context = tokenizer(text.removesuffix(continuation)).input_ids
-            whole = tokenizer(text).input_ids
-            ids_L = prompt_tensor(self.backbone, whole)
-            pairs.append((ids_L[: len(context)], ids_L[len(context) :]))
+            read = len(tokenizer(text.removesuffix(continuation)).input_ids)
+            ids_L = prompt_tensor(self.backbone, tokenizer(text).input_ids)
+            pairs.append((ids_L[:read], ids_L[read:]))
         return self._likelihoods(pairs)
 
-    def _likelihoods(
-        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]
-    ) -> np.ndarray[Any, Any]:
+    def _likelihoods(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> np.ndarray[Any, Any]:
         """Log-likelihoods of answers to prompts, (N,); their costs are noted."""
-        found = [self.likelihood(prompt_P, answer_A) for prompt_P, answer_A in pairs]
-        self._note(vars(each) for each in found)
-        return np.array([each.value for each in found])
+        likelihoods = [self.likelihood(prompt_P, answer_A) for prompt_P, answer_A in pairs]
+        self._note(map(vars, likelihoods))
+        return np.array([likelihood.value for likelihood in likelihoods])
 
     def _note(self, costs: Iterable[dict[str, Any]]) -> None:
-        """Append what was asked last to the file beside OpenCompass's predictions, if it was
-        OpenCompass that asked."""
-        asked = Asked.of_caller()
-        if asked is not None:
-            head = {"began": self._began} | (
-                {} if asked.label is None else {"label": str(asked.label)}
-            )
-            lines = [
-                json.dumps({"item": asked.item + number} | head | each)
-                for number, each in enumerate(costs)
-            ]
-            with asked.file.open("a", encoding="utf-8") as file:
-                file.write("\n".join(lines) + "\n")
+        """Append costs to the file next to OpenCompass's predictions, if OpenCompass asked."""
+        question = Question.of_caller()
+        if question is None:
+            return
+        shared: dict[str, Any] = {"began": self._start_time}
+        if question.label is not None:
+            shared["label"] = str(question.label)
+        with question.file.open("a", encoding="utf-8") as file:
+            for number, cost in enumerate(costs, question.item):
+                file.write(json.dumps({"item": number} | shared | cost) + "\n")
 
     def parse_template(self, prompt_template: Any, mode: str) -> Any:
         """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers
@@ -174,8 +178,9 @@ class DiffusionModel(TextModel, BaseModel):
         parsed = self.template_parser.parse_template(prompt_template, mode)
         if mode == "gen":
             return parsed
-        many = isinstance(prompt_template, list) and not isinstance(prompt_template, PromptList)
-        return [_flat(each) for each in parsed] if many else _flat(parsed)
+        if isinstance(prompt_template, list) and not isinstance(prompt_template, PromptList):
+            return [_flat(text) for text in parsed]
+        return _flat(parsed)
 
     def get_token_len(self, prompt: Any) -> int:
         """Tokens of a text, or of a conversation through the chat template."""
@@ -183,49 +188,56 @@ class DiffusionModel(TextModel, BaseModel):
             return len(encode_chat(self.backbone, prompt, self.plain, self.chat_template_kwargs))
         return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
-    def _fitted(self, turns: Any, length: int) -> torch.Tensor:
+    def _fitted(self, turns: Any, length: int) -> Tensor:
         """The ids of a conversation, LongTensor (P,), with room for a response of `length`
         tokens."""
-        return self.fitted(
-            encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs), length
-        )
+        prompt_P = encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs)
+        return self.fitted(prompt_P, length)
 
 
-class Asked(NamedTuple):
-    """What an inferencer asks about: the file of costs beside its predictions, its first item, a
-    choice's label."""
+class Question(NamedTuple):
+    """What an inferencer asks about.
+
+    Attributes:
+        file: of costs, next to its predictions.
+        item: the first one.
+        label: of a choice.
+    """
 
     file: Path
     item: int
     label: Any
 
     @staticmethod
-    def of_caller() -> "Asked | None":
+    def of_caller() -> "Question | None":
         """What the inferencer asks that called, None without one."""
         # OpenCompass tells a model neither the data set nor the item; both are variables of the
         # inferencer.
         frame = inspect.currentframe()
         while frame is not None:
-            own = frame.f_locals
-            if isinstance(own.get("self"), BaseInferencer) and "output_json_filename" in own:
-                predictions = Path(own["output_json_filepath"], own["output_json_filename"])
-                return Asked(
-                    predictions.with_suffix(SIDE_FILE), own.get("index", 0), own.get("label")
-                )
+            names = frame.f_locals
+            if isinstance(names.get("self"), BaseInferencer) and "output_json_filename" in names:
+                predictions = Path(names["output_json_filepath"], names["output_json_filename"])
+                costs = predictions.with_suffix(SIDE_FILE)
+                return Question(costs, names.get("index", 0), names.get("label"))
             frame = frame.f_back
         return None
 
 
 def encode_chat(
     backbone: Backbone, turns: Any, plain: bool = False, template: Mapping[str, Any] | None = None
-) -> torch.Tensor:
-    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template:
-    LongTensor (P,).
+) -> Tensor:
+    """A conversation through the chat template: LongTensor (P,).
 
-    plain: without the template (`chat.encode_plain`). template: what it is rendered with.
+    Args:
+        backbone: whose tokenizer it is.
+        turns: a string, or OpenCompass's list of {role, prompt}.
+        plain: without the template (`chat.encode_plain`).
+        template: what the template is rendered with.
 
-    Raises ValueError for a chat template that cannot be used, and for text that holds the mask
-    token: the model would take it for a position to fill.
+    Raises:
+        ValueError: a chat template that cannot be used, and text that holds the mask token: the
+            model would take it for a position to fill.
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
@@ -233,12 +245,9 @@ def encode_chat(
         {"role": ROLES.get(turn["role"], turn["role"]), "content": turn["prompt"]} for turn in turns
     ]
     tokenizer = backbone.text_tokenizer()
-    ids = (
-        encode_plain(tokenizer, messages)
-        if plain
-        else encode_messages(tokenizer, messages, **(template or {}))
-    )
-    return prompt_tensor(backbone, ids)
+    if plain:
+        return prompt_tensor(backbone, encode_plain(tokenizer, messages))
+    return prompt_tensor(backbone, encode_messages(tokenizer, messages, **(template or {})))
 
 
 def _flat(text: Any) -> str:

@@ -39,16 +39,23 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self.check()
 
     def check(self) -> None:
-        """Rules between fields. Raises ValueError."""
+        """Rules between fields.
+
+        Raises:
+            ValueError: fields that do not go together.
+        """
 
 
 class EndOptions(Options, frozen=True, kw_only=True):
     """What every decoder does about the end of a response.
 
-    logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the
-    softmax that gives confidences, so that they are committed last, or re-masked first; at a
-    temperature above 0 EoT alone, as in the official sampler. stop_at_eos: once all before an EOS
-    is resolved, the masks after it become EOS; the text stays.
+    Attributes:
+        logits_eos_inf: EOS is never predicted.
+        confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives confidences, so
+            that they are committed last, or re-masked first; at a temperature above 0 EoT alone, as
+            in the official sampler.
+        stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text
+            stays.
     """
 
     logits_eos_inf: bool = False
@@ -71,14 +78,17 @@ def meant(
     """The end of a message about a name that is unknown, or no name at all: what to write instead,
     in a line at most.
 
-    These are the valid names most like it, else some of all that are valid. kinds: names of other
-    kinds, by kind. whole: all valid ones in any case, as the Python interface names them.
+    Args:
+        name: the unknown name.
+        valid: the valid ones; those most like it are named, else some of all.
+        kinds: names of other kinds, by kind.
+        whole: name all valid ones in any case, as the Python interface does.
     """
     text = str(name)
     if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
         return f"; {text} is {kind}"
-    known = {each.lower(): each for each in valid}
-    near = [known[each] for each in get_close_matches(text.lower(), known, n=2)]
+    known = {name.lower(): name for name in valid}
+    near = [known[match] for match in get_close_matches(text.lower(), known, n=2)]
     every = ", ".join(known.values())
     listed = f"; valid: {every if whole else shorten(every, 100)}"
     return f"; did you mean {' or '.join(near)}?{listed if whole else ''}" if near else listed
@@ -95,8 +105,16 @@ def python_number(value: Any) -> Any:
 
 
 def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
-    """The options of a decoder, `whose` for messages. Raises ValueError naming the option and what
-    is valid."""
+    """The options of a decoder.
+
+    Args:
+        kind: their struct.
+        values: by name.
+        whose: the decoder's name, for messages.
+
+    Raises:
+        ValueError: a bad option, naming it and what is valid.
+    """
     names = kind.__struct_fields__
     values = {name: python_number(value) for name, value in values.items()}
     for name in values:
@@ -112,7 +130,7 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
             raise ValueError(f"{whose}: {error}") from error
         name = field[1]
         struct: Any = inspect.type_info(kind)
-        wanted = describe_type(next(each.type for each in struct.fields if each.name == name))
+        wanted = describe_type(next(field.type for field in struct.fields if field.name == name))
         raise ValueError(f"option {name}={values[name]!r} for {whose} must be {wanted}") from error
 
 
@@ -128,7 +146,7 @@ def describe_type(kind: inspect.Type) -> str:
     """A field's type and range in words: "a whole number of at least 1", "absorbing or uniform"."""
     match kind:
         case inspect.UnionType(types=types):
-            return " or ".join(describe_type(each) for each in types)
+            return " or ".join(describe_type(part) for part in types)
         case inspect.LiteralType(values=values):
             return " or ".join(map(repr, values))
         case inspect.BoolType():

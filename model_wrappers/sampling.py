@@ -9,6 +9,7 @@ a batch.
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 
 class Sampler:
@@ -23,14 +24,14 @@ class Sampler:
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"seed={seed!r} must be a whole number of 64 bits") from error
 
-    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
+    def tokens(self, probs_NV: Tensor) -> Tensor:
         """One token from each of N distributions: LongTensor (N,) on their device."""
         # On the CPU, whatever the device of the probs: the same seed then gives the same draws
         # everywhere.
         drawn_N = torch.multinomial(probs_NV.cpu(), 1, generator=self._generator)[:, 0]
         return drawn_N.to(probs_NV.device)
 
-    def noise(self, count: int, vocab_size: int) -> torch.Tensor:
+    def noise(self, count: int, vocab_size: int) -> Tensor:
         """Tokens that are uniform over the vocabulary: LongTensor (count,), on the CPU."""
         return torch.randint(vocab_size, (count,), generator=self._generator)
 
@@ -38,20 +39,19 @@ class Sampler:
         """True with this probability: u < probability for a uniform u in [0, 1)."""
         return float(torch.rand((), generator=self._generator, dtype=torch.float64)) < probability
 
-    def order(self, count: int) -> torch.Tensor:
+    def order(self, count: int) -> Tensor:
         """A uniformly random permutation of 0 .. count - 1."""
         return torch.randperm(count, generator=self._generator)
 
 
 def token_probs(
-    logits_NV: torch.Tensor, temperature: float, exclude: int | Sequence[int] | None = None
-) -> torch.Tensor:
+    logits_NV: Tensor, temperature: float, exclude: int | Sequence[int] | None = None
+) -> Tensor:
     """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets
     probability 0."""
     if exclude is not None:
-        excluded = torch.tensor(
-            [exclude] if isinstance(exclude, int) else exclude, device=logits_NV.device
-        )
+        several = [exclude] if isinstance(exclude, int) else exclude
+        excluded = torch.tensor(several, dtype=torch.long, device=logits_NV.device)
         logits_NV = logits_NV.index_fill(-1, excluded, -torch.inf)
     if temperature > 0:
         return torch.softmax(logits_NV.double() / temperature, -1)
@@ -60,17 +60,22 @@ def token_probs(
     )
 
 
-def likeliest(values_NV: torch.Tensor) -> torch.Tensor:
+def likeliest(values_NV: Tensor) -> Tensor:
     """The token of the highest value in each row, the first of equal ones: LongTensor (N,)."""
     return values_NV.max(-1).indices  # on a CPU in half the time that argmax takes
 
 
-def draw(probs_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.Tensor:
+def draw(probs_NV: Tensor, temperature: float, sampler: Sampler) -> Tensor:
     """One token from each distribution, LongTensor (N,); a point mass (T = 0) needs no draw."""
     return sampler.tokens(probs_NV) if temperature > 0 else likeliest(probs_NV)
 
 
-def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
+def probs_at(probs_NV: Tensor, token_N: Tensor) -> Tensor:
+    """The probability of one token in each row, (N,)."""
+    return probs_NV.gather(1, token_N[:, None])[:, 0]
+
+
+def residual(target_V: Tensor, draft_V: Tensor) -> Tensor:
     """norm(max(0, pi - rho)), (V,), which a corrected token is drawn from; the target where nothing
     exceeds rho."""
     excess_V = (target_V - draft_V).clamp_min(0)
@@ -79,8 +84,8 @@ def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
 
 
 def speculative_accept(
-    target_WV: torch.Tensor,
-    draft_WV: torch.Tensor,
+    target_WV: Tensor,
+    draft_WV: Tensor,
     drafts: list[int],
     temperature: float,
     sampler: Sampler,
@@ -92,16 +97,16 @@ def speculative_accept(
     Returns the tokens to commit, and how many of them are accepted drafts; if that is fewer than W,
     the last token is the correction.
     """
-    draft_W1 = torch.tensor(drafts, device=target_WV.device)[:, None]
-    ratios = (target_WV.gather(1, draft_W1) / draft_WV.gather(1, draft_W1))[:, 0].tolist()
-    for m, ratio in enumerate(ratios):
+    draft_W = torch.tensor(drafts, device=target_WV.device)
+    ratio_W = probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W)
+    for m, ratio in enumerate(ratio_W.tolist()):
         if not sampler.accept(min(1.0, ratio)):
             corrected = draw(residual(target_WV[m], draft_WV[m])[None], temperature, sampler)
             return [*drafts[:m], int(corrected)], m
     return drafts, len(drafts)
 
 
-def in_doubt(best_W: torch.Tensor, below: float | None, fresh: bool) -> torch.Tensor:
+def in_doubt(best_W: Tensor, below: float | None, fresh: bool) -> Tensor:
     """Which positions of a window need a new context pass first, bool (W,).
 
     best_W: the probability of the best token, at temperature 1. below: what is too little (None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from model_wrappers.api import check_lengths, check_options, check_temperature, decode
@@ -52,25 +53,34 @@ UNUSED = ("use_cache", "pad_token_id")  # settings that change nothing at any va
 class TextModel:
     """One decoding method on one backbone.
 
-    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take
-    one. method: a name, a function, "FILE.py:name", or a plugin's preset. Its options stand in
-    `options`, or as keywords of their own (`steps=4`). gen_length: tokens of a response, whatever
-    the harness says; None takes `max_out_len`, rounded up to blocks, and cuts the text there.
-    device, dtype: by default the GPU that is visible and bfloat16, else the CPU and float32.
-    max_seq_len: of prompt and response together; a longer prompt is refused, or loses its middle
-    with mode="mid".
-    chat_template_kwargs: what the chat template is rendered with. seed: with the prompt, and how
-    often that was asked before, it makes the random seed of a response. draws: of a likelihood
-    estimate.
+    Args:
+        path: nano, a folder or a hub id, or a loaded Backbone.
+        method: a name, a function, "FILE.py:name", or a plugin's preset.
+        options: of the method; they may be keywords of their own too (`steps=4`).
+        gen_length: tokens of a response, whatever the harness says; None takes `max_out_len`,
+            rounded up to blocks, and cuts the text there.
+        block_length: as `decode` takes it.
+        temperature: where the harness says none.
+        seed: with the prompt, and how often that was asked before, it makes the random seed of a
+            response.
+        draft: as path, for methods that take one.
+        device: by default the GPU that is visible, else the CPU.
+        dtype: by default bfloat16 on a GPU, and float32 on a CPU.
+        trust_remote_code: as `load_backbone` takes it.
+        reads_at: as `load_backbone` takes it.
+        tokenizer_path: of another tokenizer.
+        chat_template_kwargs: what the chat template is rendered with.
+        max_seq_len: tokens of prompt and response together.
+        mode: a longer prompt is refused, or loses its middle ("mid").
+        max_out_len: most tokens of a text where the harness says none.
+        draws: of a likelihood estimate.
 
-    Raises ValueError for an unknown keyword, naming the valid ones, and for whatever `decode`
-    refuses.
+    Raises:
+        ValueError: an unknown keyword, naming the valid ones, and whatever `decode` refuses.
     """
 
-    THEIRS: ClassVar[Sequence[str]] = ()  # keywords that the harness uses itself
-    LENGTH_KEYWORD: ClassVar[str] = (
-        "max_out_len"  # what the harness calls the most tokens of a text
-    )
+    HARNESS_KEYWORDS: ClassVar[Sequence[str]] = ()  # keywords that the harness uses itself
+    LENGTH_KEYWORD: ClassVar[str] = "max_out_len"  # what it calls the most tokens of a text
 
     def __init__(
         self,
@@ -112,46 +122,42 @@ class TextModel:
             raise ValueError(
                 f"mode={mode!r} must be 'none', which refuses a prompt that is too long, or 'mid'"
             )
-        self._given = gen_length
-        self._block = block_length
-        self._most = max_out_len
-        how = {"dtype": dtype, "trust_remote_code": trust_remote_code, "reads_at": reads_at}
-        self.backbone = _loaded(path, device, **how)
+        settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "reads_at": reads_at}
+        self.backbone = _loaded(path, device, **settings)
         if tokenizer_path is not None:
             self.backbone = copy(self.backbone)
             self.backbone.tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_path)
         if draft is not None:
-            self.options["draft"] = _loaded(draft, device, **how)
+            self.options["draft"] = _loaded(draft, device, **settings)
         check_options(self.decoder, self.options)
         if self.backbone.blocks is not None and block_length is None:
-            self._block = self.backbone.blocks.length
+            block_length = self.backbone.blocks.length
+        self._gen_length = gen_length
+        self._block_length = block_length
+        self._max_out_len = max_out_len
         if gen_length is not None or max_out_len is not None:
             self.lengths()
         self.longest = min(self.backbone.max_length, max_seq_len or sys.maxsize)
         self.cut_middle = mode == "mid"
         self.seed = seed
         self.draws = draws
-        self._asked: Counter[bytes] = Counter()
+        self._times_asked: Counter[str] = Counter()
 
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options, from `options` and from keywords of their own."""
         known = self.decoder.options.__struct_fields__
-        kind = type(self).__name__
         for name, value in more.items():
-            if name not in (*known, *self.THEIRS) and not is_neutral(name, value):
-                inits = [
-                    base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)
-                ]
-                valid = [
-                    *dict.fromkeys(
-                        name for init in inits for name in inspect.signature(init).parameters
-                    ),
-                    *known,
-                ]
-                what = f"{kind}(method={self.decoder.name!r})"
-                raise ValueError(
-                    f"unknown keyword {name!r} for {what}{meant(name, valid, whole=True)}"
-                )
+            if name in (*known, *self.HARNESS_KEYWORDS) or is_neutral(name, value):
+                continue
+            valid = [
+                *inspect.signature(TextModel.__init__).parameters,
+                *inspect.signature(type(self).__init__).parameters,
+                *known,
+            ]
+            raise ValueError(
+                f"unknown keyword {name!r} for {type(self).__name__}(method={self.decoder.name!r})"
+                f"{meant(name, valid, whole=True)}"
+            )
         return dict(options) | {name: value for name, value in more.items() if name in known}
 
     @property
@@ -166,14 +172,17 @@ class TextModel:
         return self.lengths()[1]
 
     def lengths(self, max_out_len: int | None = None) -> tuple[int, int]:
-        """Tokens of a response and of its blocks. Raises ValueError where they are not known, or do
-        not fit.
+        """Tokens of a response and of its blocks.
 
-        max_out_len: the harness's, of the data set or the model's configuration; gen_length wins,
-        and a line says so.
+        Args:
+            max_out_len: the harness's, of the data set or the model's configuration; gen_length
+                wins, and a line says so.
+
+        Raises:
+            ValueError: lengths that are not known, or do not fit.
         """
-        wanted = self._most if max_out_len is None else max_out_len
-        length = wanted if self._given is None else self._given
+        wanted = self._max_out_len if max_out_len is None else max_out_len
+        length = wanted if self._gen_length is None else self._gen_length
         if length is None:
             raise ValueError(
                 f"the length of a response is not known: give gen_length, or {self.LENGTH_KEYWORD}"
@@ -181,34 +190,37 @@ class TextModel:
         if wanted not in (None, length):
             note(f"responses have gen_length={length} tokens, not {self.LENGTH_KEYWORD}={wanted}")
         check_lengths(length, length)
-        block = length if self._block is None else self._block
-        if self._given is None and block > 0:
+        block = length if self._block_length is None else self._block_length
+        if self._gen_length is None and block > 0:
             length = -(-length // block) * block
         check_lengths(length, block)
         return length, block
 
-    def fitted(self, prompt_P: torch.Tensor, length: int) -> torch.Tensor:
-        """A prompt, LongTensor (P,), with room for a response of `length` tokens. Raises ValueError
-        if it is too long.
+    def fitted(self, prompt_P: Tensor, length: int) -> Tensor:
+        """A prompt with room for a response; with mode="mid" it may lose its middle.
 
-        With mode="mid" it loses its middle instead.
+        Args:
+            prompt_P: LongTensor (P,).
+            length: tokens of the response.
+
+        Raises:
+            ValueError: the prompt is too long.
         """
         room = self.longest - length
-        if len(prompt_P) > room > 1 and self.cut_middle:
-            return torch.cat(
-                [prompt_P[: room // 2], prompt_P[len(prompt_P) - (room - room // 2) :]]
-            )
-        if len(prompt_P) > room:
-            raise ValueError(
-                f"prompt of {len(prompt_P)} tokens and response of {length} exceed the limit of"
-                f" {self.longest} tokens (max_seq_len, or the model's); mode='mid' cuts prompts in"
-                " the middle"
-            )
-        return prompt_P
+        if len(prompt_P) <= room:
+            return prompt_P
+        if self.cut_middle and room > 1:
+            head = room // 2
+            return torch.cat([prompt_P[:head], prompt_P[len(prompt_P) - (room - head) :]])
+        raise ValueError(
+            f"prompt of {len(prompt_P)} tokens and response of {length} exceed the limit of"
+            f" {self.longest} tokens (max_seq_len, or the model's); mode='mid' cuts prompts in"
+            " the middle"
+        )
 
     def respond(
         self,
-        prompt_P: torch.Tensor,
+        prompt_P: Tensor,
         seed: int,
         observer: Observer | None = None,
         max_out_len: int | None = None,
@@ -234,45 +246,48 @@ class TextModel:
         return once() if self.backbone.graphs > graphs else out
 
     def responses(
-        self, prompts: Sequence[torch.Tensor], max_out_len: int | None = None
+        self, prompts: Sequence[Tensor], max_out_len: int | None = None
     ) -> tuple[list[Decoded], list[dict[str, Any]]]:
-        """Responses to encoded prompts, decoded at once where the model's calls can be packed, and
-        what each cost.
+        """Responses to encoded prompts, decoded at once where the model's calls can be packed.
 
-        The seconds of responses decoded at once are each one's share of them all, and `batch` says
-        how many they were.
+        Returns:
+            The responses, and what each cost. The seconds of responses decoded at once are each
+            one's share of them all, and `batch` says how many they were.
         """
         models = (self.backbone, self.options.get("draft"))
         unpacked = [model.name for model in models if model is not None and not model.can_pack]
-        packed = len(prompts) > 1 and not unpacked
-        if len(prompts) > 1 and unpacked:
+        count = len(prompts)
+        packed = count > 1 and not unpacked
+        if count > 1 and unpacked:
             note(
                 f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no"
                 " batch"
             )
         model = self.batched() if packed else self
+        seeds = [self._seed(prompt_P) for prompt_P in prompts]
 
-        def job(number: int, seed: int) -> tuple[int, Decoded]:
-            return number, model.respond(prompts[number], seed, max_out_len=max_out_len)
+        def respond(number: int) -> tuple[int, Decoded]:
+            return number, model.respond(prompts[number], seeds[number], max_out_len=max_out_len)
 
-        jobs = [
-            partial(job, number, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)
-        ]
-        begun = time.perf_counter()
-        decoded = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
+        jobs = [partial(respond, number) for number in range(count)]
+        start = time.perf_counter()
+        decoded = dict(at_once(jobs, count)) if packed else dict(job() for job in jobs)
         shared: dict[str, Any] = {}
         if packed:
-            shared = {"seconds": (time.perf_counter() - begun) / len(jobs), "batch": len(jobs)}
-        outs = [decoded[number] for number in range(len(jobs))]
+            shared = {"seconds": (time.perf_counter() - start) / count, "batch": count}
+        responses = [decoded[number] for number in range(count)]
         costs = []
-        for prompt_P, out in zip(prompts, outs, strict=True):
+        for prompt_P, out in zip(prompts, responses, strict=True):
             windows = {"windows": [vars(window) for window in out.trace.windows]}
             costs.append(costs_of(self.backbone, prompt_P, out) | windows | shared)
-        return outs, costs
+        return responses, costs
 
     def batched(self) -> Self:
-        """This model for one response of `batches.at_once`. Raises ValueError where its calls
-        cannot be packed."""
+        """This model for one response of `batches.at_once`.
+
+        Raises:
+            ValueError: its calls cannot be packed.
+        """
         waiting = copy(self)
         waiting.backbone = in_batch(self.backbone)
         draft = self.options.get("draft")
@@ -282,39 +297,43 @@ class TextModel:
             }
         return waiting
 
-    def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
+    def likelihood(self, prompt_P: Tensor, answer_A: Tensor) -> Likelihood:
         """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are
         drawn by its ids."""
-        if (length := len(prompt_P) + len(answer_A)) > self.longest:
+        length = len(prompt_P) + len(answer_A)
+        if length > self.longest:
             raise ValueError(
                 f"a text of {length} tokens exceeds the limit of {self.longest} (max_seq_len, or"
                 " the model's)"
             )
-        digest = hashlib.sha256(
-            str((self.seed, prompt_P.tolist(), answer_A.tolist())).encode()
-        ).digest()
-        return log_likelihood(
-            self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws
-        )
+        seed = _seed_of(str((self.seed, prompt_P.tolist(), answer_A.tolist())))
+        return log_likelihood(self.backbone, prompt_P, answer_A, seed, draws=self.draws)
 
-    def text(self, tokens_G: torch.Tensor, most: int | None, stops: Sequence[str]) -> str:
-        """The text of a response, LongTensor (G,), up to the first of the stops.
+    def text(self, tokens_G: Tensor, most: int | None, stops: Sequence[str]) -> str:
+        """The text of a response.
 
-        most: tokens of the text, where gen_length does not say them.
+        Args:
+            tokens_G: LongTensor (G,).
+            most: tokens of the text, where gen_length does not say them.
+            stops: the text ends before the first of them.
         """
         content = tokens_G[: content_length(self.backbone, tokens_G)]
-        if self._given is None:
+        if self._gen_length is None:
             content = content[:most]
         text = str(self.backbone.text_tokenizer().decode(content, skip_special_tokens=True))
-        return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=None)]
+        return min((text.partition(stop)[0] for stop in stops), key=len, default=text)
 
-    def _seed(self, prompt_P: torch.Tensor) -> int:
+    def _seed(self, prompt_P: Tensor) -> int:
         """The random seed of a response: a new one each time that a prompt is asked, the same in
         every process."""
-        prompt = str(prompt_P.tolist()).encode()
-        self._asked[prompt] += 1
-        digest = hashlib.sha256(f"{self.seed} {self._asked[prompt]} ".encode() + prompt).digest()
-        return int.from_bytes(digest[:6], "big")
+        prompt = str(prompt_P.tolist())
+        self._times_asked[prompt] += 1
+        return _seed_of(f"{self.seed} {self._times_asked[prompt]} {prompt}")
+
+
+def _seed_of(text: str) -> int:
+    """A random seed of 48 bits by a text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 def is_neutral(name: str, value: Any) -> bool:
@@ -324,46 +343,49 @@ def is_neutral(name: str, value: Any) -> bool:
 
 
 def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
-    """The temperature that do_sample and temperature ask for, as transformers has them; `usual`
-    where none is said.
+    """The temperature that do_sample and temperature ask for, as transformers has them.
 
-    Raises ValueError for any other setting that would change something. what: holds them, for the
-    message.
+    Args:
+        settings: of generation.
+        usual: the temperature where none is said.
+        what: holds the settings, for messages.
+
+    Raises:
+        ValueError: any other setting that would change something.
     """
     sample = settings.get("do_sample")
     temperature = settings.get("temperature", usual)
     is_greedy = not temperature or sample is False
+    unread = ["temperature", "do_sample", *(SAMPLING if is_greedy else ())]
     for name, value in settings.items():
-        if (
-            name in ("temperature", "do_sample")
-            or is_neutral(name, value)
-            or (is_greedy and name in SAMPLING)
-        ):
-            continue
-        raise ValueError(
-            f"{what} has {name}={value!r}, and decoders here take temperature and do_sample"
-        )
+        if name not in unread and not is_neutral(name, value):
+            raise ValueError(
+                f"{what} has {name}={value!r}, and decoders here take temperature and do_sample"
+            )
     if sample and not temperature:
         raise ValueError(f"{what}: do_sample needs a temperature above 0")
     return 0.0 if is_greedy else temperature
 
 
-def stops_of(given: str | Sequence[str] | None) -> list[str]:
+def stops_of(stops: str | Sequence[str] | None) -> list[str]:
     """The texts before which a text ends, of one or several; an empty one ends none."""
-    stops = [given] if isinstance(given, str) else list(given or ())
-    return [stop for stop in stops if stop]
+    several = [stops] if isinstance(stops, str) else stops or ()
+    return [stop for stop in several if stop]
 
 
 def _first(length: int | None, usual: int | None) -> int | None:
     return usual if length is None else length
 
 
-def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
+def _loaded(model: str | Backbone, device: str | None, **settings: Any) -> Backbone:
     """A model on a device, by default on the GPU that is visible. Without one a line on stderr says
     so."""
     if isinstance(model, Backbone):
-        given = {"device": device, **how}.items()
-        if dropped := [name for name, value in given if value is not None and value is not False]:
+        given = {"device": device, **settings}
+        dropped = [
+            name for name, value in given.items() if value is not None and value is not False
+        ]
+        if dropped:
             raise ValueError(
                 f"{', '.join(dropped)}: the model is loaded already; give its path, or load it with"
                 " these"
@@ -373,4 +395,4 @@ def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cpu":
             print(f"{model} decodes on the CPU, as no GPU is visible", file=sys.stderr)
-    return load_backbone(model, device, **how)
+    return load_backbone(model, device, **settings)

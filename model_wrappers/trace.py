@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 Ints = Sequence[int]
 Floats = Sequence[float]
@@ -19,18 +19,26 @@ Floats = Sequence[float]
 How = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
 
 
+def ways_of(count: int, accepted: int, last: How) -> list[How]:
+    """How the tokens of a window came: accepted drafts, and the others after them."""
+    return ["accepted" if number < accepted else last for number in range(count)]
+
+
 class Rejected(NamedTuple):
     """Drafts of a window that were not accepted: the first was rejected, those after it were not
     judged.
 
-    positions: indices into the sequence. draft_probs, target_probs: (N,), of the tokens at
-    temperature 1.
+    Attributes:
+        positions: indices into the sequence.
+        tokens: the drafts.
+        draft_probs: (N,), of the tokens at temperature 1.
+        target_probs: the same of the target.
     """
 
     positions: Sequence[int]
     tokens: Sequence[int]
-    draft_probs: torch.Tensor | Sequence[float]
-    target_probs: torch.Tensor | Sequence[float]
+    draft_probs: Tensor | Sequence[float]
+    target_probs: Tensor | Sequence[float]
 
 
 class Observer(Protocol):
@@ -69,9 +77,13 @@ class FullObserver(Observer, Protocol):
 class Window:
     """One speculative window.
 
-    step: diffusion step, from 0. round: number of the window in that step and block, from 0. start:
-    index of its first position in the response. proposed, accepted: verified draft tokens, and
-    those kept. committed: resolved positions, a corrected one among them.
+    Attributes:
+        step: diffusion step, from 0.
+        round: number of the window in that step and block, from 0.
+        start: index of its first position in the response.
+        proposed: verified draft tokens.
+        accepted: those of them that stay.
+        committed: resolved positions, a corrected one among them.
     """
 
     step: int
@@ -86,13 +98,20 @@ class Window:
 class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
-    forwards: calls of a model (NFE); rows: their sequences; token_forwards: tokens that went
-    through it; cached_tokens: tokens with keys and values from a cache. The draft_ numbers are the
-    part that gave draft probs, by whichever model, and all calls of models that are not the
-    request's. changed_forwards: those of models whose modules were changed since they were loaded,
-    so that the model's own code ran. seconds, cpu_seconds, device_seconds: of the
-    decoder, as clock.Spent has them. block_seconds: tokens of the response after each block, and
-    the seconds until then; empty where a decoder of several blocks does not take them one by one.
+    The draft_ numbers are the part that gave draft probs, by whichever model, and all calls of
+    models that are not the request's.
+
+    Attributes:
+        forwards: calls of a model (NFE).
+        rows: their sequences.
+        token_forwards: tokens that went through it.
+        cached_tokens: tokens with keys and values from a cache.
+        changed_forwards: those of models whose modules were changed since they were loaded, so that
+            the model's own code ran.
+        seconds: of the decoder; cpu_seconds and device_seconds too, as clock.Spent has them.
+        block_seconds: tokens of the response after each block, and the seconds until then; empty
+            where a decoder of several blocks does not take them one by one.
+        windows: the speculative ones.
     """
 
     forwards: int = 0
@@ -114,7 +133,7 @@ class Trace:
 class Decoded:
     """A response: tokens, LongTensor (gen_length,) on the CPU, and its trace."""
 
-    tokens: torch.Tensor
+    tokens: Tensor
     trace: Trace
 
 
@@ -131,11 +150,16 @@ class EventLog:
     """An observer (trace.FullObserver) that keeps every event of a response, a list for each
     column.
 
-    kind: number in KINDS. forward: calls of the models so far. window: its number in the response,
-    or NO_WINDOW. step: the diffusion step of a window; without windows, the number of forwards that
-    had committed before. position: index in the response. token: the one committed or drafted.
-    prob: of a commit the decoder's, of a rejection the draft's; NaN without one. target_prob: the
-    target's, of the drafts that were not accepted alone.
+    Attributes:
+        kind: number in KINDS.
+        forward: calls of the models so far.
+        step: the diffusion step of a window; without windows, the number of forwards that had
+            committed before.
+        window: its number in the response, or NO_WINDOW.
+        position: index in the response.
+        token: the one committed or drafted.
+        prob: of a commit the decoder's, of a rejection the draft's; NaN without one.
+        target_prob: the target's, of the drafts that were not accepted alone.
     """
 
     def __init__(self) -> None:
@@ -152,7 +176,9 @@ class EventLog:
         self.token = list[int]()
         self.prob = list[float]()
         self.target_prob = list[float]()
-        self._windows = self._commits = self._now = 0
+        self._windows = 0
+        self._commits = 0
+        self._current_step = 0
         self._settled_at = -1  # the forward of the last commit without a window
 
     def __len__(self) -> int:
@@ -160,14 +186,13 @@ class EventLog:
 
     def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
         """Tokens that are now at positions of the response."""
-        self._add([NUMBER[each] for each in how], positions, tokens, probs)
+        self._add([NUMBER[way] for way in how], positions, tokens, probs)
 
     def remasked(self, positions: Ints, tokens: Ints) -> None:
         """Positions of the response that are corrupted again."""
         self._settle()
-        self._add(
-            [NUMBER["remasked"]] * len(positions), positions, tokens, [math.nan] * len(positions)
-        )
+        count = len(positions)
+        self._add([NUMBER["remasked"]] * count, positions, tokens, [math.nan] * count)
         self._settle()
 
     def rejected(
@@ -183,23 +208,15 @@ class EventLog:
         new = len(self) - len(self.step)
         self.step += [window.step] * new
         self.window += [self._windows] * new
-        self._now = window.step
-        self._windows = self._windows + 1
+        self._current_step = window.step
+        self._windows += 1
 
     def columns(self) -> Iterator[tuple[str, list[int] | list[float]]]:
         """The columns by name, all but target_prob of one length."""
         self._settle()
-        for name in (
-            "kind",
-            "forward",
-            "step",
-            "window",
-            "position",
-            "token",
-            "prob",
-            "target_prob",
-        ):
-            yield name, getattr(self, name)
+        for name, column in vars(self).items():
+            if isinstance(column, list):
+                yield name, column
 
     def _add(self, kinds: Ints, positions: Ints, tokens: Ints, probs: Floats) -> None:
         forward = self._forwards()
@@ -217,6 +234,6 @@ class EventLog:
         if new and not self._windows:
             self._commits += self._settled_at not in (-1, self.forward[-1])
             self._settled_at = self.forward[-1]
-            self._now = self._commits
-        self.step += [self._now] * new
+            self._current_step = self._commits
+        self.step += [self._current_step] * new
         self.window += [NO_WINDOW] * new

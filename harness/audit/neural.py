@@ -31,8 +31,7 @@ from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.chat import encode_question
-from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verifier
-from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.decoders.fef import FeFOptions, FullVerifier, Proposal, TwoStreamVerifier
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler, in_doubt, token_probs
 
@@ -227,8 +226,8 @@ def probs_along(
     start = len(prompt)
     x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
     request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
-    verifier: Verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(
-        request, len(response)
+    verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(
+        request, FeFOptions(window=len(response))
     )
     width = (contexts.anchor if contexts is not None else None) or len(response)
     found = list[torch.Tensor]()
@@ -238,14 +237,13 @@ def probs_along(
         tokens = response[first : first + width]
         segment = list(range(start + first, start + first + len(tokens)))
         verifier.segment(segment)
-        logits_WV = verifier.verify(segment, Proposal(tokens, None, None)).logits_WV
+        logits_WV = verifier.verify(segment, Proposal(tokens)).logits_WV
         probs_WV = token_probs(logits_WV, 1.0, exclude=backbone.mask_id)
         if contexts is not None:
             doubtful_W = in_doubt(probs_WV.amax(1), contexts.fresh_below, fresh=True)
             probs_WV = probs_WV[: int((~doubtful_W).cumprod(0).sum())]
         count = len(probs_WV)
         request.commit(segment[:count], tokens[:count], None, "drawn")
-        verifier.advance(len(segment), 0)  # whatever comes next has another context
         found.append(probs_WV)
         first = first + count
         passes = passes + 1

@@ -21,8 +21,7 @@ from harness.records.environment import interleaved
 from harness.stats import linear_fit
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
-from model_wrappers.decoders.fef.targets import Proposal
-from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.decoders.fef import FeFOptions, Proposal, TwoStreamVerifier
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
@@ -82,10 +81,10 @@ class TwoStream:
         self._ledger = Ledger(backbone)
         start = x_1L.shape[1] - segment
         request = Request(self._ledger, self._ledger, x_1L, start, segment, 0.0, Sampler(0))
-        self._verifier = TwoStreamVerifier(request, window)
+        self._verifier = TwoStreamVerifier(request, FeFOptions(window=window))
         self._segment = list(range(start, x_1L.shape[1]))
         drafts = random_ids(backbone.vocab_size, window, torch.device("cpu"))[0].tolist()
-        self._proposal = Proposal(drafts, None, None)
+        self._proposal = Proposal(drafts)
 
     def context(self) -> None:
         """The context pass: the whole sequence, of which the segment is read."""

@@ -34,8 +34,7 @@ from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers
 from model_wrappers.batches import at_once, fitting
 from model_wrappers.costs import hash_of
-from model_wrappers.decoders.fef import make_verifier
-from model_wrappers.decoders.fef.targets import Proposal
+from model_wrappers.decoders.fef import Proposal, make_verifier
 from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
@@ -228,14 +227,14 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     length = model.gen_length if grid is None else grid.end(start) - start
     x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
-    verifier = make_verifier(request, options, [backbone.mask_id])
+    verifier = make_verifier(request, options)
     segment = verifier.segment(list(range(start, x_1L.shape[1])))
     drafts = [backbone.eos_id] * min(options.window, len(segment))
     half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),
         "draft": lambda: verifier.draft(segment),
-        "verification": lambda: verifier.verify(segment, Proposal(drafts, None, None)),
+        "verification": lambda: verifier.verify(segment, Proposal(drafts)),
     }
     for call in calls.values():
         call()

@@ -11,20 +11,13 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from transformers.utils import cached_file
 
 from model_wrappers.backbones.weights import QUIET, safetensors_of
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-# What a LoRA may do beside changing matrices.
-NO_MATRIX = (
-    "layer_replication",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "arrow_config",
-)
 
 
 def adapter_of(source: str) -> Path | None:
@@ -35,15 +28,16 @@ def adapter_of(source: str) -> Path | None:
         config = None
     if config is None:
         return None
-    for name in WEIGHTS:  # of a hub id, they come to lie beside it
+    for name in WEIGHTS:  # of a hub id, they come into its folder
         cached_file(source, name, **QUIET)
     return Path(config).parent
 
 
 def base_of(folder: Path) -> str:
-    """The model that an adapter is for: the weights beside it, else what its config names.
+    """The model that an adapter is for: the weights in its folder, else what its config names.
 
-    Raises ValueError for a config that names none.
+    Raises:
+        ValueError: a config that names none.
     """
     if (folder / "config.json").exists() and [*folder.glob("model*.safetensors")]:
         return str(folder)
@@ -53,13 +47,20 @@ def base_of(folder: Path) -> str:
     return str(name)
 
 
-def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The weights of a base, a folder or hub id, with an adapter merged into them, by the names of
-    the base's files.
+def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The weights of a base with an adapter merged into them.
 
-    dtype: of the merge, as peft has it for a model that is loaded in it. Raises ValueError without
-    peft, for a base of another shape or without safetensors, and for an adapter that is no LoRA, or
-    more than that.
+    Args:
+        adapter: a folder.
+        base: a folder or hub id.
+        dtype: of the merge, as peft has it for a model that is loaded in it.
+
+    Returns:
+        Weights by the names of the base's files.
+
+    Raises:
+        ValueError: without peft, for a base of another shape or without safetensors, and for an
+            adapter that is no LoRA.
     """
     try:
         from peft import PeftConfig, PeftModel
@@ -70,12 +71,8 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
         ) from error
 
     config = PeftConfig.from_pretrained(str(adapter))
-    others = [name for name in NO_MATRIX if getattr(config, name, None)]
-    if config.peft_type != "LORA" or others:
-        raise ValueError(
-            f"its adapter is {', '.join(others) or config.peft_type}, and only LoRA of matrices is"
-            " merged"
-        )
+    if config.peft_type != "LORA":
+        raise ValueError(f"its adapter is {config.peft_type}, and only LoRA is merged")
     config.task_type = None  # peft asks the model of a task for more than matrices
     config.inference_mode = True
     weights = {
@@ -85,22 +82,23 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
     }
     try:
         model = PeftModel(_matrices(weights), config)
-        places = {
+        places = [
             name for name in model.state_dict() if "lora_" in name or "modules_to_save" in name
-        }
+        ]
         info: Any = set_peft_model_state_dict(model, load_peft_weights(str(adapter), device="cpu"))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"its adapter does not fit its base {base}: {' '.join(str(error).split())}"
         ) from error
-    if wrong := sorted({*info.unexpected_keys} | (places & {*info.missing_keys})):
+    wrong = [*info.unexpected_keys, *(name for name in places if name in info.missing_keys)]
+    if wrong:
         raise ValueError(
             f"its adapter does not fit its base {base}: {len(wrong)} tensors, such as {wrong[0]}"
         )
     return weights | model.merge_and_unload().state_dict()
 
 
-def _matrices(weights: dict[str, torch.Tensor]) -> nn.Module:
+def _matrices(weights: dict[str, Tensor]) -> nn.Module:
     """The matrices of a checkpoint as linear layers of a module that is nothing else, for peft to
     find by name."""
     root = nn.Module()

@@ -11,10 +11,11 @@ tokens of a call, K kept, n positions whose logits are read, M = B n.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from msgspec import Meta
+from torch import Tensor
 
 from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger
 
@@ -54,7 +55,7 @@ class Grid:
         """Index after the block of a position."""
         return position - (position - self.phase) % self.length + self.length
 
-    def number(self, position_N: torch.Tensor) -> torch.Tensor:
+    def number(self, position_N: Tensor) -> Tensor:
         """The blocks of positions, numbered in their order."""
         return (position_N - self.phase).div(self.length, rounding_mode="floor")
 
@@ -67,9 +68,9 @@ class Kept:
     before.
     """
 
-    ids_K: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    ids_K: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     cache: KeyValues | None = None
-    next_11V: torch.Tensor | None = None
+    next_11V: Tensor | None = None
 
 
 class BlockLedger(Ledger):
@@ -81,8 +82,8 @@ class BlockLedger(Ledger):
         self._kept = kept
 
     def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+        self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         """Logits (B, n, V) at positions, as `Backbone.logits` takes them; the rows are equal before
         their block.
 
@@ -96,44 +97,25 @@ class BlockLedger(Ledger):
         return logits_1MV.view(len(ids_BL), -1, logits_1MV.shape[-1])
 
     def context(
-        self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
-    ) -> tuple[torch.Tensor, KeyValues]:
+        self, ids_1L: Tensor, read_n: Tensor, cache: KeyValues | None = None
+    ) -> tuple[Tensor, KeyValues]:
         """Logits (1, n, V), and keys and values of all up to the end of the block; valid until the
         next such call."""
         logits_1nV = self._run(ids_1L, read_n[None])
         assert self._kept.cache is not None, "a call keeps its own"
         return logits_1nV, self._kept.cache
 
-    def extend(
-        self,
-        ids_1N: torch.Tensor,
-        position_N: torch.Tensor,
-        positions: torch.Tensor,
-        cache: KeyValues | None = None,
-        visible_NK: torch.Tensor | None = None,
-        *write: Any,
-        **how: Any,
-    ) -> tuple[torch.Tensor, KeyValues]:
-        """As `Ledger.extend`, after a `context`. Raises ValueError without one, where attention
-        would not be cut."""
-        if cache is None or visible_NK is None:
-            raise ValueError(
-                "a block model is not run in pieces of a decoder's own: let it call `logits` or"
-                " `context`"
-            )
-        return super().extend(ids_1N, position_N, positions, cache, visible_NK, *write, **how)
-
-    def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
+    def _run(self, ids_BL: Tensor, position_Bn: Tensor) -> Tensor:
         """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block
         that is read."""
         rows = len(ids_BL)
         device = ids_BL.device
         begin = self.grid.begin(int(position_Bn.min()))
-        end = self.grid.end(int(position_Bn.max()))
-        end = min(end, ids_BL.shape[1])
+        end = min(self.grid.end(int(position_Bn.max())), ids_BL.shape[1])
         if rows > 1:  # rows share all that stands before the first block in which they differ
             differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
-            begin = min(begin, self.grid.begin(int(differ_L[0]))) if len(differ_L) else begin
+            if len(differ_L):
+                begin = min(begin, self.grid.begin(int(differ_L[0])))
         # Where logits come from the token before, the first position's come from the finished block
         # before it, once.
         is_next_M = (position_Bn == begin).flatten() & bool(self.reads_at and begin)
@@ -151,22 +133,16 @@ class BlockLedger(Ledger):
             # A token sees the kept blocks, and of its row, or of what all rows share, the blocks up
             # to its own.
             number_N = self.grid.number(position_N)
-            row_N = torch.arange(
-                -len(before_N), len(position_N) - len(before_N), device=device
-            ) // len(own_N)
+            place_N = torch.arange(len(position_N), device=device) - len(before_N)
+            row_N = place_N // len(own_N)
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
             visible_NK = torch.cat([sees_NN.new_ones(len(position_N), kept), sees_NN], 1)
-        at_Bn = (
-            len(before_N)
-            + position_Bn
-            - begin
-            + len(own_N) * torch.arange(rows, device=device)[:, None]
-        )
-        read_M = at_Bn.flatten()[~is_next_M]
+        first_B = len(before_N) + len(own_N) * torch.arange(rows, device=device)
+        read_M = (first_B[:, None] + position_Bn - begin).flatten()[~is_next_M]
         # what is finished now has the logits of the token after it
         if self.reads_at and len(before_N):
             read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
-        logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
+        logits_1MV, cache = self.extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
         self.enter(0, rows - 1, 0)
         self._kept.cache = cache
         self._kept.ids_K = ids_BL[0, :begin].clone()
@@ -179,12 +155,12 @@ class BlockLedger(Ledger):
             return every_1MV
         return logits_1MV
 
-    def _next(self) -> torch.Tensor:
+    def _next(self) -> Tensor:
         """Logits (1, 1, V) of the token after the kept blocks, from their last call."""
         assert self._kept.next_11V is not None, "a call over those blocks keeps them"
         return self._kept.next_11V
 
-    def _trim(self, ids_K: torch.Tensor) -> int:
+    def _trim(self, ids_K: Tensor) -> int:
         """Forget what is not of these tokens' blocks; how many of them are kept."""
         kept = self._kept
         if kept.cache is None:
@@ -206,9 +182,14 @@ def ledgers(
 ) -> tuple[Ledger, Ledger]:
     """The ledgers of a response's target and draft model.
 
-    start: where the response begins. blocks: those that the target attends in here, its own or
-    longer or shorter ones. Raises ValueError if one of two models attends in blocks and the other
-    does not, or in others.
+    Args:
+        backbone: the target.
+        draft: the draft model; it may be the same.
+        start: where the response begins.
+        blocks: those that the target attends in here, its own or longer or shorter ones.
+
+    Raises:
+        ValueError: one of two models attends in blocks and the other does not, or in others.
     """
     if getattr(draft, "blocks", None) != getattr(backbone, "blocks", None):
         raise ValueError("the draft model must attend as the target does, in the same blocks")
@@ -216,6 +197,5 @@ def ledgers(
         return Ledger(backbone), Ledger(draft)
     grid = Grid.of(blocks, start)
     kept = Kept()
-    return BlockLedger(backbone, grid, kept), BlockLedger(
-        draft, grid, kept if draft is backbone else Kept()
-    )
+    of_draft = kept if draft is backbone else Kept()
+    return BlockLedger(backbone, grid, kept), BlockLedger(draft, grid, of_draft)

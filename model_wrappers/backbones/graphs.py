@@ -17,11 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from model_wrappers.backbones.plain import Call, ModelForward, PlainForward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
-Run = Callable[[], torch.Tensor]
+Run = Callable[[], Tensor]
 Capture = Callable[[Run, torch.device], Run]
 MOST_GRAPHS = 64  # beyond it the one that was not used for the longest time is dropped
 LEAST_TOKENS = 16
@@ -58,7 +59,7 @@ def captured(run: Run, device: torch.device) -> Run:
         with torch.cuda.graph(graph):
             output = run()
 
-    def replay() -> torch.Tensor:
+    def replay() -> Tensor:
         with torch.cuda.device(device):
             graph.replay()
         return output
@@ -70,15 +71,13 @@ class Slots:
     """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything
     is seen."""
 
-    def __init__(self, buffers: Buffers, slot_N: torch.Tensor) -> None:
+    def __init__(self, buffers: Buffers, slot_N: Tensor) -> None:
         self._buffers = buffers
         self._slot_N = slot_N
 
-    def update(
-        self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_1HND: Tensor, value_1HND: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Take the new keys and values of a layer; the buffers as a whole, (1, H, C, D)."""
-        keys, values = (each[layer_idx] for each in self._buffers)
+        keys, values = (layers[layer_idx] for layers in self._buffers)
         keys.index_copy_(2, self._slot_N, key_1HND)
         values.index_copy_(2, self._slot_N, value_1HND)
         return keys, values
@@ -87,7 +86,12 @@ class Slots:
 class Step:
     """A call of fixed shape: inputs that stay where they are, and what runs on them.
 
-    tokens, read: N and n. buffers: of the cache, None for a call without one.
+    Args:
+        forward: what runs.
+        tokens: N.
+        read: n.
+        buffers: of the cache, None for a call without one.
+        capture: makes a graph of a call.
     """
 
     def __init__(
@@ -112,12 +116,12 @@ class Step:
 
     def __call__(
         self,
-        ids_1N: torch.Tensor,
-        position_1N: torch.Tensor,
-        visible_NK: torch.Tensor,
-        slot_N: torch.Tensor,
-        read_n: torch.Tensor,
-    ) -> torch.Tensor:
+        ids_1N: Tensor,
+        position_1N: Tensor,
+        visible_NK: Tensor,
+        slot_N: Tensor,
+        read_n: Tensor,
+    ) -> Tensor:
         """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's
         size."""
         tokens, keys = visible_NK.shape
@@ -132,7 +136,7 @@ class Step:
             self._run = self._capture(self._compute, self._ids_1N.device)
         return self._run()[:, : len(read_n)].clone()
 
-    def _compute(self) -> torch.Tensor:
+    def _compute(self) -> Tensor:
         cache: Any = None if self._buffers is None else Slots(self._buffers, self._slot_N)
         return self._forward(
             self._ids_1N, self._position_1N, self._visible_NK[None, None], cache, self._read_n
@@ -142,16 +146,19 @@ class Step:
 class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
-    forward: what runs; a model that was changed since it was loaded runs without graphs. capture:
-    what makes a graph of a call. Raises ValueError for a model with calls of one shape that differ
-    in what they do.
+    Args:
+        forward: what runs; a model that was changed since it was loaded runs without graphs.
+        capture: makes a graph of a call.
+
+    Raises:
+        ValueError: a model with calls of one shape that differ in what they do.
     """
 
     def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:
         if forward.plain is None or not forward.plain.is_static:
             raise ValueError(
-                "a model with sparse layers has no CUDA graphs: which experts run depends on the"
-                " tokens"
+                "CUDA graphs need a model of known, dense layers, and this one has others: leave"
+                " them out"
             )
         self._model = forward
         self._forward = forward.plain
@@ -161,7 +168,7 @@ class GraphedForward:
         self._free: dict[int, list[Buffers]] = {}
         self.count = 0  # graphs made so far
 
-    def __call__(self, *call: Any) -> torch.Tensor:
+    def __call__(self, *call: Any) -> Tensor:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         run = self._model.current()
@@ -181,18 +188,13 @@ class GraphedForward:
             buffers = cache.buffers
             seen = cache.filled
             slot_N = cache.slots(tokens, ids_BN.device)
-        read_n = (
-            torch.arange(count, device=ids_BN.device)
-            if positions is None
-            else positions.reshape(-1)
-        )
-        visible_NK = (
-            ids_BN.new_ones(count, seen, dtype=torch.bool)
-            if visible_B1NK is None
-            else visible_B1NK[0, 0]
-        )
+        if positions is None:
+            positions = torch.arange(count, device=ids_BN.device)
+        if visible_B1NK is None:
+            visible_B1NK = ids_BN.new_ones(1, 1, count, seen, dtype=torch.bool)
+        read_n = positions.reshape(-1)
         step = self._step(tokens, power_bucket(len(read_n), LEAST_READ), buffers)
-        return step(ids_BN, position_BN, visible_NK, slot_N, read_n)
+        return step(ids_BN, position_BN, visible_B1NK[0, 0], slot_N, read_n)
 
     def _step(self, tokens: int, read: int, buffers: Buffers | None) -> Step:
         key = (tokens, read, 0 if buffers is None else buffers[0][0].data_ptr())

@@ -7,6 +7,7 @@ Shapes: B batch, L length, N tokens, D hidden size, V vocabulary, n positions wh
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from model_wrappers.backbones.protocol import KeyValues
@@ -14,25 +15,42 @@ from model_wrappers.backbones.protocol import KeyValues
 
 class HeadAtPositions(torch.nn.Module):
     """For a transformers model with a vocabulary head: both ways to run it take the positions that
-    the head runs at."""
+    the head runs at.
+
+    Raises:
+        ValueError: a config with sliding windows, which the layers' masks here do not have.
+    """
 
     model: Any
     lm_head: Any
 
+    def __init__(self, config: Any) -> None:
+        if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+            raise ValueError(
+                "its config has layers of sliding windows, which this code does not compute"
+            )
+        super().__init__(config)
+
     def infer(
         self,
-        ids_BN: torch.Tensor,
-        position_BN: torch.Tensor,
-        visible_B1NK: torch.Tensor | None,
+        ids_BN: Tensor,
+        position_BN: Tensor,
+        visible_B1NK: Tensor | None,
         cache: KeyValues | None,
-        positions: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Logits in both directions, (B, n, V), or (B, N, V) where positions is None (see
-        read_positions).
+        positions: Tensor | None,
+    ) -> Tensor:
+        """The model's own layers one after the other, without what transformers does around them at
+        every call: on small pieces that takes a seventh of the time.
 
-        The model's own layers one after the other, without what transformers does around them at
-        every call: on small pieces that takes a seventh of the time. visible_B1NK: bool, what each
-        token attends to; None is everything.
+        Args:
+            ids_BN: the tokens.
+            position_BN: their positions in the sequence.
+            visible_B1NK: bool, what each token attends to; None is everything.
+            cache: takes and gives keys and values; None without one.
+            positions: where logits are read (see `read_positions`); None is everywhere.
+
+        Returns:
+            Logits (B, n, V), or (B, N, V) where positions is None.
         """
         hidden_BND = self.model.embed_tokens(ids_BN)
         rotary = self.model.rotary_emb(hidden_BND, position_BN)
@@ -46,12 +64,9 @@ class HeadAtPositions(torch.nn.Module):
                 position_embeddings=rotary,
                 is_causal=False,
             )
-        hidden_BND = self.model.norm(hidden_BND)
-        return self.lm_head(
-            hidden_BND if positions is None else read_positions(hidden_BND, positions)
-        )
+        return self.lm_head(read_positions(self.model.norm(hidden_BND), positions))
 
-    def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> Any:
+    def forward(self, *args: Any, positions: Tensor | None = None, **kwargs: Any) -> Any:
         """The model's own, with the vocabulary head at `positions` alone if they are given (see
         read_positions)."""
         if positions is None:
@@ -59,17 +74,6 @@ class HeadAtPositions(torch.nn.Module):
         output = self.model(*args, **kwargs)
         logits = self.lm_head(read_positions(output.last_hidden_state, positions))
         return CausalLMOutputWithPast(logits=logits, past_key_values=output.past_key_values)
-
-
-class CausalAtPositions(HeadAtPositions):
-    """For an autoregressive model. Raises ValueError for a config with sliding windows."""
-
-    def __init__(self, config: Any) -> None:
-        if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-            raise ValueError(
-                "its config has layers of sliding windows, which this code does not compute"
-            )
-        super().__init__(config)
 
 
 class ExpertsAtPositions(HeadAtPositions):
@@ -81,9 +85,18 @@ class ExpertsAtPositions(HeadAtPositions):
         return True
 
 
-def read_positions(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The values (B, L, D) at `positions`, the same (n,) in every row or each row's own (B, n): (B,
-    n, D)."""
+def read_positions(values_BLD: Tensor, positions: Tensor | None) -> Tensor:
+    """The values (B, L, D) at positions.
+
+    Args:
+        values_BLD: of all tokens.
+        positions: LongTensor (n,), the same in every row, or (B, n), each row's; None is all.
+
+    Returns:
+        (B, n, D), or (B, L, D).
+    """
+    if positions is None:
+        return values_BLD
     if positions.dim() == 1:
         return values_BLD[:, positions]
     return torch.take_along_dim(values_BLD, positions[..., None], dim=1)

@@ -4,7 +4,7 @@ rotary angles.
 Reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...;
 keys `model.transformer.*`) and this project's own (written by `save_pretrained`). No remote code is
 ever run. Logits equal the official implementation's bit for bit in fp32 and bf16. Llama itself is
-here too, autoregressive.
+here too, autoregressive: Llama 2 and 3 (meta-llama/Llama-3.1-8B-Instruct).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightRenaming
@@ -21,137 +22,70 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from model_wrappers.backbones.heads import CausalAtPositions, HeadAtPositions
-from model_wrappers.backbones.model import Family
+from model_wrappers.backbones.families import FAMILIES
+from model_wrappers.backbones.heads import HeadAtPositions
 
-# Of GSAI-ML/LLaDA-8B.
-OFFICIAL_MASK_ID = 126336
-OFFICIAL_EOT_ID = 126348
+OFFICIAL_MASK_ID = 126336  # of GSAI-ML/LLaDA-8B
 # Of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README.
 ILLADA_VOCABULARY = 155136
 ILLADA_MASK_ID = 5
-
-OFFICIAL_KEYS = {
-    "^model.transformer.wte.": "^model.embed_tokens.",
-    "^model.transformer.ln_f.": "^model.norm.",
-    "^model.transformer.ff_out.": "^lm_head.",
-    "^model.transformer.blocks.": "^model.layers.",
-    ".attn_norm.": ".input_layernorm.",
-    ".ff_norm.": ".post_attention_layernorm.",
-    ".q_proj.": ".self_attn.q_proj.",
-    ".k_proj.": ".self_attn.k_proj.",
-    ".v_proj.": ".self_attn.v_proj.",
-    ".attn_out.": ".self_attn.o_proj.",
-    ".ff_proj.": ".mlp.gate_proj.",
-    ".up_proj.": ".mlp.up_proj.",
-    ".ff_out.": ".mlp.down_proj.",
-}
-OFFICIAL_FIELDS = {
-    "d_model": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "mlp_hidden_size": "intermediate_size",
-    "max_sequence_length": "max_position_embeddings",
-    "weight_tying": "tie_word_embeddings",
-}
-# What the Llama code below computes; an official config that asks for anything else is refused.
-OFFICIAL_CHOICES: dict[str, Any] = {
-    "block_type": "llama",
-    "activation_type": "silu",
-    "layer_norm_type": "rms",
-    "rope": True,
-    "alibi": False,
-    "scale_logits": False,
-    "include_bias": False,
-    "include_qkv_bias": False,
-    "attention_layer_norm": False,
-    "input_emb_norm": False,
-}
-
-
-def refuse_unlike(model: str, config: dict[str, Any], choices: dict[str, Any]) -> None:
-    """Raise ValueError if a config asks for anything other than what the code computes."""
-    unlike = {key: config[key] for key, value in choices.items() if config.get(key, value) != value}
-    if unlike:
-        raise ValueError(f"unsupported {model} config: {unlike}; expected {choices}")
 
 
 @dataclass
 class Bidirectional:
     """What a config of transformers' becomes where its layers are read in both directions.
 
-    called: the model, for messages. choices: what the layers compute; a config that asks for
-    anything else is refused.
+    Attributes:
+        is_causal: the mask builder and the attention both follow this.
+        use_cache: whether a forward keeps keys and values unless it is told to.
+        mask_token_id: the mask's id.
     """
 
-    is_causal: bool = False  # the mask builder and the attention both follow this
+    is_causal: bool = False
     use_cache: bool = False
     mask_token_id: int | None = None
-    called: ClassVar[str]
-    choices: ClassVar[dict[str, Any]]
+    model_type: ClassVar[str]
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build from our own dictionary or an official one. Raises ValueError for what this code
-        does not compute."""
-        d = {name: value for name, value in config_dict.items() if value is not None}
-        refuse_unlike(cls.called, d, cls.choices)
-        # A padding index would zero and freeze the embedding of <|endoftext|>.
-        own = cls.translated(dict(config_dict))
-        own |= {"model_type": cls.model_type, "pad_token_id": None}  # type: ignore[attr-defined]
-        return super().from_dict(own, **kwargs)  # type: ignore[misc]
+        """Build from a dictionary in transformers' names or the official ones (families.toml).
 
-    @classmethod
-    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
-        """An official dictionary in the names that transformers has."""
-        return official
+        Args:
+            config_dict: the fields; others than the architecture's are kept as attributes.
+            kwargs: as transformers takes them.
+        """
+        fields = dict(config_dict)
+        for official, name in FAMILIES[cls.model_type].fields.items():
+            value = fields.pop(official, None)
+            if value is not None:
+                fields[name] = value
+        fields.pop("auto_map", None)  # it names code that is never run
+        # A padding index would zero and freeze the embedding of <|endoftext|>.
+        fields |= {"model_type": cls.model_type, "pad_token_id": None}
+        return super().from_dict(fields, **kwargs)  # type: ignore[misc]
 
 
 @strict
-class LLaDAConfig(LlamaConfig):
-    """Llama's configuration with LLaDA's defaults; `from_dict` also reads the official field
-    names."""
+class LLaDAConfig(Bidirectional, LlamaConfig):
+    """Llama's configuration with LLaDA's defaults.
+
+    Attributes:
+        block_size: length of the blocks of a model that attends in blocks.
+        block_origin: where these begin (see blocks.Blocks).
+    """
 
     model_type = "llada"
-    is_causal: bool = False  # the mask builder and the attention both follow this
-    use_cache: bool = False
-    pad_token_id: int | None = (
-        None  # a padding index would zero and freeze the embedding of <|endoftext|>
-    )
-    mask_token_id: int = OFFICIAL_MASK_ID
+    mask_token_id: int | None = OFFICIAL_MASK_ID
     bos_token_id: int | None = 126080
-    block_size: int | None = None  # of a model that attends in blocks
-    block_origin: str = "sequence"  # see blocks.Blocks
+    block_size: int | None = None
+    block_origin: str = "sequence"
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:
-        """Build from our own dictionary or an official one.
-
-        Raises ValueError for another model type, a config without sizes (Llama's own would be 7 B
-        parameters), or an official config of an architecture other than LLaDA's.
-        """
-        d = config_dict
-        if d.get("model_type", cls.model_type) != cls.model_type:
-            raise ValueError(f"model_type {d['model_type']!r} is not {cls.model_type!r}")
-        if not {"d_model", "hidden_size"} & set(d) or "vocab_size" not in d:
-            raise ValueError(
-                "the config names no sizes: hidden_size or d_model, and vocab_size, are needed"
-            )
-        if d["vocab_size"] == ILLADA_VOCABULARY:
-            d = {"mask_token_id": ILLADA_MASK_ID, **d}
-        if "d_model" in d:
-            refuse_unlike("LLaDA", d, OFFICIAL_CHOICES)
-            same = ("rms_norm_eps", "eos_token_id", "mask_token_id")
-            d = (
-                {key: d[key] for key in same}
-                | {
-                    "vocab_size": d.get("embedding_size") or d["vocab_size"]
-                }  # with what pads the embedding
-                | {new: d[old] for old, new in OFFICIAL_FIELDS.items()}
-                | {"rope_parameters": {"rope_type": "default", "rope_theta": d["rope_theta"]}}
-            )
-        return super().from_dict(d, **kwargs)
+        """As `Bidirectional.from_dict`; iLLaDA's config names no mask."""
+        if config_dict.get("vocab_size") == ILLADA_VOCABULARY:
+            config_dict = {"mask_token_id": ILLADA_MASK_ID} | config_dict
+        return super().from_dict(config_dict, **kwargs)
 
 
 # by this end of the name transformers fills `inv_freq`
@@ -160,7 +94,7 @@ class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):
     model leaves them so."""
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        inv_freq: torch.Tensor = self.inv_freq
+        inv_freq: Tensor = self.inv_freq
         super()._apply(fn, recurse)
         if inv_freq.is_meta:
             inv_freq, _ = self.compute_default_rope_parameters(self.config)
@@ -168,9 +102,7 @@ class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):
         return self
 
     @torch.no_grad()
-    def forward(
-        self, x: torch.Tensor, position_ids: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
         angles = torch.cat((angles, angles), -1)
         return angles.cos(), angles.sin()
@@ -178,12 +110,12 @@ class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):
 
 def _sdpa(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     # Queries and keys leave the fp32 rotation as fp32: cast back once, as the official code does.
     return sdpa_attention_forward(
         module, query.to(value.dtype), key.to(value.dtype), value, attention_mask, **kwargs
@@ -207,32 +139,21 @@ class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
             self.set_attn_implementation("llada_sdpa")
 
 
-register_checkpoint_conversion_mapping(
-    "LLaDAForMaskedLM", [WeightRenaming(old, new) for old, new in OFFICIAL_KEYS.items()]
-)
-FAMILY = Family(
-    model_type=LLaDAConfig.model_type,
-    model=LLaDAForMaskedLM,
-    attention={"sdpa": "llada_sdpa"},
-    end_of_turn="<|eot_id|>",
-    mask="<|mdm_mask|>",
-    published_ids={"<|mdm_mask|>": OFFICIAL_MASK_ID, "<|eot_id|>": OFFICIAL_EOT_ID},
-)
+def renamings(model_type: str) -> list[Any]:
+    """The official names of a family's tensors become transformers'."""
+    return [WeightRenaming(*names) for names in FAMILIES[model_type].tensors.items()]
 
 
-class CausalLlama(CausalAtPositions, LlamaForCausalLM):
+register_checkpoint_conversion_mapping("LLaDAForMaskedLM", renamings("llada"))
+
+
+class CausalLlama(HeadAtPositions, LlamaForCausalLM):
     """Llama 2 and 3 (meta-llama/Llama-3.1-8B-Instruct). The decoder `ar` reads logits at position i
     for token i + 1."""
 
 
-LLAMA_FAMILY = Family(
-    model_type="llama",
-    model=CausalLlama,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|eot_id|>",
-    mask=None,
-    causal=True,
-)
+FAMILY = FAMILIES["llada"]
+LLAMA_FAMILY = FAMILIES["llama"]
 OF_LLADA = {
     "model_type",
     "mask_token_id",

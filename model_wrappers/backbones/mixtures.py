@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
+from torch import Tensor
 from transformers import (
     DynamicCache,
     Glm4MoeConfig,
@@ -40,29 +41,12 @@ from transformers.conversion_mapping import (
     get_checkpoint_conversion_mapping,
     register_checkpoint_conversion_mapping,
 )
-from transformers.core_model_loading import Split, WeightConverter, WeightRenaming
+from transformers.core_model_loading import Split, WeightConverter
 
 from model_wrappers.backbones.heads import ExpertsAtPositions
-from model_wrappers.backbones.llada import Bidirectional
+from model_wrappers.backbones.llada import Bidirectional, renamings
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.protocol import counted
-
-LLADA_MOE_FIELDS = {
-    "expert_intermediate_size": "moe_intermediate_size",
-    "dense_intermediate_size": "intermediate_size",
-}
-# What the Qwen3-MoE code computes; an official config that asks for anything else is refused. The
-# official code never norms the chosen experts' weights, whatever norm_topk_prob says.
-LLADA_MOE_CHOICES: dict[str, Any] = {
-    "qk_layernorm": True,
-    "shared_expert_intermediate_size": None,
-    "moe_router_enable_expert_bias": False,
-    "moe_router_score_function": "softmax",
-    "routed_scaling_factor": 1,
-    "clip_qkv": None,
-    "attention_bias": False,
-    "rope_scaling": None,
-}
 
 
 @strict
@@ -70,23 +54,18 @@ class LLaDAMoEConfig(Bidirectional, Qwen3MoeConfig):
     """Qwen3-MoE's configuration; `from_dict` also reads the official field names."""
 
     model_type = "llada_moe"
-    called = "LLaDA-MoE"
-    choices = LLADA_MOE_CHOICES
 
     @classmethod
-    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
-        d = official
-        if "expert_intermediate_size" in d:
-            d |= {
-                new: d.pop(old) for old, new in LLADA_MOE_FIELDS.items() if d.get(old) is not None
-            }
-            sparse = d.pop("moe_layer_freq", None) or [1] * d["num_hidden_layers"]
-            d["mlp_only_layers"] = [
-                layer for layer, is_sparse in enumerate(sparse) if not is_sparse
-            ]
-            d |= {"head_dim": d["hidden_size"] // d["num_attention_heads"], "norm_topk_prob": False}
-            d = {name: value for name, value in d.items() if name not in LLADA_MOE_CHOICES}
-        return d
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As `Bidirectional.from_dict`."""
+        fields = dict(config_dict)
+        if "expert_intermediate_size" in fields:
+            sparse = fields.pop("moe_layer_freq", None) or [1] * fields["num_hidden_layers"]
+            fields["mlp_only_layers"] = [at for at, is_sparse in enumerate(sparse) if not is_sparse]
+            fields["head_dim"] = fields["hidden_size"] // fields["num_attention_heads"]
+            # The official code does not norm the weights of experts, whatever the config says.
+            fields["norm_topk_prob"] = False
+        return super().from_dict(fields, **kwargs)
 
 
 class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
@@ -102,42 +81,18 @@ register_checkpoint_conversion_mapping(
 )
 
 
-LLADA2_FIELDS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
-# What the GLM-4-MoE code computes; an official config that asks for anything else is refused.
-LLADA2_CHOICES: dict[str, Any] = {
-    "use_qk_norm": True,
-    "use_qkv_bias": False,
-    "use_bias": False,
-    "norm_head": False,
-    "score_function": "sigmoid",
-    "moe_router_enable_expert_bias": True,
-    "norm_topk_prob": True,
-    "use_sliding_window": False,
-    "rope_scaling": None,
-}
-
-
 @strict
 class LLaDA2MoEConfig(Bidirectional, Glm4MoeConfig):
     """GLM-4-MoE's configuration; `from_dict` also reads the official field names."""
 
     model_type = "llada2_moe"
-    called = "LLaDA2"
-    choices = LLADA2_CHOICES
     block_size: int | None = None
 
     @classmethod
-    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
-        d = official
-        if "num_experts" in d:
-            if not d.get("num_shared_experts"):
-                raise ValueError(
-                    "unsupported LLaDA2 config: it names no shared expert (num_shared_experts)"
-                )
-            d |= {new: d.pop(old) for old, new in LLADA2_FIELDS.items()}
-            d = {name: value for name, value in d.items() if name not in LLADA2_CHOICES}
-            d |= {"use_qk_norm": True, "num_nextn_predict_layers": 0}
-        return d
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As `Bidirectional.from_dict`, without layers that predict further tokens."""
+        fields = config_dict | {"use_qk_norm": True, "num_nextn_predict_layers": 0}
+        return super().from_dict(fields, **kwargs)
 
 
 class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
@@ -145,21 +100,17 @@ class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
 
     config_class = LLaDA2MoEConfig
 
-    def infer(self, *given: Any) -> torch.Tensor:
+    def infer(self, *call: Any) -> Tensor:
         """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these
         logits."""
-        return super().infer(*given).float()
+        return super().infer(*call).float()
 
 
 PROJECTIONS = [f".self_attn.{name}_proj.weight" for name in "qkv"]
 register_checkpoint_conversion_mapping(
     "LLaDA2MoEForMaskedLM",
     [
-        WeightRenaming("^model.word_embeddings.", "model.embed_tokens."),
-        WeightRenaming(".attention.dense.", ".self_attn.o_proj."),
-        WeightRenaming(".attention.query_layernorm.", ".self_attn.q_norm."),
-        WeightRenaming(".attention.key_layernorm.", ".self_attn.k_norm."),
-        WeightRenaming(".gate.expert_bias", ".gate.e_score_correction_bias"),
+        *renamings("llada2_moe"),
         WeightConverter(".attention.query_key_value.weight", PROJECTIONS, [Split(dim=0)]),
         *get_checkpoint_conversion_mapping("glm4_moe"),
     ],
@@ -181,11 +132,11 @@ class CanvasBackbone(Backbone):
     @torch.inference_mode()
     def denoise(
         self,
-        ids_1K: torch.Tensor,
-        canvas_1C: torch.Tensor,
-        previous_1CV: torch.Tensor | None = None,
+        ids_1K: Tensor,
+        canvas_1C: Tensor,
+        previous_1CV: Tensor | None = None,
         encoded: Encoded | None = None,
-    ) -> tuple[torch.Tensor, Encoded]:
+    ) -> tuple[Tensor, Encoded]:
         """Logits (1, C, V), fp32, of a canvas after the tokens ids_1K, and what is kept of these.
 
         previous_1CV: the logits of the last step on this canvas, as the sampler changed them (None:

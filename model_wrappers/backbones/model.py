@@ -7,7 +7,7 @@ cached ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
@@ -29,22 +30,30 @@ ReadsAt = Literal[0, -1]
 class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
-    model_type: as in config.json, or one of `also`; architectures: as listed there, where
-    model_type does not tell. model: the transformers class, with `infer` and a `forward` that takes
-    `positions` (see `heads.HeadAtPositions`). attention: what `attn=` stands for. tokenizer: the
-    class that reads vocab.json, for folders without tokenizer.json. Any class may be given as
-    "module:name", which is imported when a checkpoint is loaded (`imported`).
+    Any class may be given as "module:name", which is imported when a checkpoint is loaded
+    (`imported`). The tokenizer has the ids of tokens.
 
-    end_of_turn: the token that closes a turn. mask: the mask's token where the config names no id;
-    None: there is none. fill: the token that fills a response after its end, where it is not the
-    config's EOS. The tokenizer has their ids; published_ids are those of published checkpoints, for
-    folders without one.
-
-    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do.
-    extends: whether `infer` heeds masks and caches. blocks: by a pattern in the last part of the
-    model's name, in lower case ("" is all); the config's `block_size` (or `bd_size`) and
-    `block_origin` come first. causal: whether it is autoregressive. backbone: the class that runs
-    it (None: Backbone).
+    Attributes:
+        model_type: as in config.json.
+        model: the transformers class, with `infer` and a `forward` that takes `positions` (see
+            `heads.HeadAtPositions`).
+        attention: what `attn=` stands for.
+        end_of_turn: the token that closes a turn.
+        mask: the mask's token where the config names no id; None: there is none.
+        fill: the token that fills a response after its end, where it is not the config's EOS.
+        published_ids: ids of tokens in published checkpoints, for folders without a tokenizer.
+        reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1
+            do.
+        also: other values of `model_type`.
+        architectures: as config.json lists them, where `model_type` does not tell.
+        tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
+        extends: whether `infer` heeds masks and caches.
+        blocks: by a pattern in the last part of the model's name, in lower case ("" is all); the
+            config's `block_size` (or `bd_size`) and `block_origin` come first.
+        fields: by the official config's names of fields, transformers'.
+        tensors: the same for patterns of the tensors' names.
+        causal: whether it is autoregressive.
+        backbone: the class that runs it (None: Backbone).
     """
 
     model_type: str
@@ -55,13 +64,20 @@ class Family:
     fill: str | None = None
     published_ids: Mapping[str, int] = field(default_factory=dict)
     reads_at: ReadsAt = 0
-    also: tuple[str, ...] = ()
-    architectures: tuple[str, ...] = ()
+    also: Sequence[str] = ()
+    architectures: Sequence[str] = ()
     tokenizer: type[PreTrainedTokenizerBase] | str | None = None
     extends: bool = True
     blocks: Mapping[str, Blocks] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
+    tensors: Mapping[str, str] = field(default_factory=dict)
     causal: bool = False
     backbone: type[Backbone] | str | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """What a config.json may call it."""
+        return {self.model_type, *self.also, *self.architectures}
 
     def imported(self) -> Any:
         """This family with the classes themselves."""
@@ -71,29 +87,34 @@ class Family:
         return replace(self, **classes)
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
-        """How a checkpoint with this config and name attends in blocks; None if it attends to the
-        whole sequence.
+        """How a checkpoint attends in blocks.
 
-        Raises ValueError for a length or an origin that is none (msgspec.ValidationError).
+        Args:
+            config: its config.json.
+            name: a folder or a hub id.
+
+        Returns:
+            None if it attends to the whole sequence.
+
+        Raises:
+            ValueError: a length or an origin that is none (msgspec.ValidationError).
         """
         if self.causal:
             return Blocks(1, masks=False, causal=True)
         if self.mask is None:
-            if "canvas_length" not in config:
-                raise ValueError("its config.json has no canvas_length")
             return Blocks(config["canvas_length"], "response", masks=False)
         last = Path(name).name.lower()
-        blocks = next(
-            (blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None
-        )
-        length = config.get("block_size", config.get("bd_size"))
-        if blocks is None and length is None:
+        matching = (blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last))
+        blocks = next(matching, None)
+        written = {
+            "length": config.get("block_size", config.get("bd_size")),
+            "origin": config.get("block_origin"),
+        }
+        if blocks is None and written["length"] is None:
             return None
-        fields = {"length": length, "origin": config.get("block_origin")}
-        known = asdict(blocks) if blocks is not None else {}
-        return msgspec.convert(
-            known | {key: value for key, value in fields.items() if value is not None}, Blocks
-        )
+        fields: dict[str, Any] = {} if blocks is None else asdict(blocks)
+        fields |= {name: value for name, value in written.items() if value is not None}
+        return msgspec.convert(fields, Blocks)
 
 
 def _imported(source: Any) -> Any:
@@ -107,9 +128,20 @@ def _imported(source: Any) -> Any:
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
-    Raises ValueError unless the checkpoint names EOS and mask ids of its vocabulary, the
-    tokenizer's vocabulary is no larger, and CUDA graphs, if wanted, can be had. Of several EOS ids
-    the first fills responses.
+    Of several EOS ids the first fills responses.
+
+    Attributes:
+        mask_id: the mask; the id after the vocabulary where there is none.
+        eos_id: what fills a response after its end.
+        eot_id: the end of a turn, if that is another token.
+        vocab_size: V, of the model.
+        max_length: the most tokens of a sequence.
+        blocks: how the model attends in blocks; None to the whole sequence.
+        adapter: the folder of what was merged into the weights.
+
+    Raises:
+        ValueError: EOS or mask ids that are not of the vocabulary, a tokenizer with a larger one,
+            and CUDA graphs that cannot be had.
     """
 
     def __init__(
@@ -122,18 +154,13 @@ class Backbone:
     ) -> None:
         self.tokenizer = tokenizer
         self.name = name
-        self.adapter: Path | None = None  # the folder of what was merged into its weights
+        self.adapter: Path | None = None
         self.family = family
         self.reads_at = family.reads_at
         self.counter = CallCounter.of(model.eval().base_model)
         self.forward = ModelForward(model)
         self._run: Any = self.forward
         if cuda_graphs:
-            if self.forward.plain is None or not self.forward.plain.is_static:
-                raise ValueError(
-                    f"CUDA graphs need a model of known, dense layers, and {name} has others: leave"
-                    " them out"
-                )
             self._run = GraphedForward(self.forward)
         config = model.config.get_text_config()
         self.vocab_size = int(config.vocab_size)
@@ -144,9 +171,8 @@ class Backbone:
             )
         self._name_tokens(config)
         self.max_length = int(config.max_position_embeddings)
-        self.blocks = family.blocks_of(model.config.to_dict(), name)
-        if self.blocks is not None and self.blocks.masks and not family.extends:
-            raise ValueError(f"{name} attends in blocks: its family must extend")
+        # An adapter's base says how it attends.
+        self.blocks = family.blocks_of(model.config.to_dict(), model.config.name_or_path or name)
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
 
@@ -186,7 +212,11 @@ class Backbone:
         return value
 
     def text_tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer. Raises ValueError if the model's folder has none."""
+        """The tokenizer.
+
+        Raises:
+            ValueError: the model's folder has none.
+        """
         if self.tokenizer is None:
             raise ValueError(f"model {self.name} has no tokenizer; text needs one")
         return self.tokenizer
@@ -221,26 +251,27 @@ class Backbone:
         return self.model.dtype
 
     @property
-    def graphed(self) -> bool:
-        """Whether it runs through CUDA graphs."""
-        return isinstance(self._run, GraphedForward)
-
-    @property
     def graphs(self) -> int:
         """CUDA graphs of this model that were made so far."""
-        return self._run.count if self.graphed else 0
+        return getattr(self._run, "count", 0)
 
     @torch.inference_mode()
     def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+        self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         """Logits in the model's dtype, on its device; the vocabulary head runs only where it is
         read.
 
-        ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those
-        positions in every row, (B, n) for each row's, both giving (B, n, V). causal: attend to
-        earlier positions only (the copula model of DCD). Raises ValueError for a block model, where
-        attention depends on where the response begins.
+        Args:
+            ids_BL: LongTensor (B, L).
+            positions: LongTensor (n,), the same in every row, or (B, n), each row's; None is all.
+            causal: attend to earlier positions only (the copula model of DCD).
+
+        Returns:
+            (B, n, V), or (B, L, V) at all positions.
+
+        Raises:
+            ValueError: a block model, where attention depends on where the response begins.
         """
         if self.blocks is not None:
             raise ValueError(
@@ -251,9 +282,8 @@ class Backbone:
         position_1L = torch.arange(length, device=ids_BL.device)[None]
         mask = None
         if causal:
-            mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[
-                None, None
-            ]
+            visible_LL = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()
+            mask = visible_LL[None, None]
         read = self._read_in_whole(positions, length, ids_BL.device)
         with counted(self.counter, len(ids_BL), ids_BL.numel()):
             return self._run(ids_BL, position_1L, mask, None, read)
@@ -261,24 +291,32 @@ class Backbone:
     @torch.inference_mode()
     def extend(
         self,
-        ids_1N: torch.Tensor,
-        position_N: torch.Tensor,
-        positions: torch.Tensor,
+        ids_1N: Tensor,
+        position_N: Tensor,
+        positions: Tensor,
         cache: KeyValues | None = None,
-        visible_NK: torch.Tensor | None = None,
+        visible_NK: Tensor | None = None,
         write: Write = "append",
-        slot_N: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, KeyValues]:
-        """Logits of N tokens beside the K cached ones, and the cache.
+        slot_N: Tensor | None = None,
+    ) -> tuple[Tensor, KeyValues]:
+        """Logits of N tokens beside the K cached ones.
 
-        ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence
-        (rotary angles). positions: LongTensor (n,), indices into the N whose logits (1, n, V) are
-        read. cache: is changed in place; None starts one. visible_NK: bool (N, K + N), what each
-        token attends to; None is everything. write: "append" puts the new keys and values at the
-        cache's end; "replace" in the place of cached ones, at slot_N, LongTensor (N,) (default:
-        position_N), and visible_NK is then (N, K); "none" leaves the cache as it is. Raises
-        ValueError where logits at a position come from the token before it and that token is not
-        before it in this call.
+        Args:
+            ids_1N: LongTensor (1, N).
+            position_N: LongTensor (N,), their positions in the sequence (rotary angles).
+            positions: LongTensor (n,), indices into the N whose logits are read.
+            cache: is changed in place; None starts one.
+            visible_NK: bool (N, K + N), what each token attends to; None is everything.
+            write: "append" puts the new keys and values at the cache's end; "replace" in the place
+                of cached ones, and visible_NK is then (N, K); "none" leaves the cache as it is.
+            slot_N: LongTensor (N,), where "replace" puts them (default: position_N).
+
+        Returns:
+            Logits (1, n, V), and the cache.
+
+        Raises:
+            ValueError: logits at a position come from the token before it, and that token is not
+                before it in this call.
         """
         assert cache is not None or write == "append", "the call that starts a cache appends"
         kept = KeyValues() if cache is None else cache
@@ -291,8 +329,8 @@ class Backbone:
         return logits_1NV, kept
 
     def _read_in_whole(
-        self, positions: torch.Tensor | None, length: int, device: torch.device
-    ) -> torch.Tensor | None:
+        self, positions: Tensor | None, length: int, device: torch.device
+    ) -> Tensor | None:
         """Where the logits of positions stand in the output of a whole sequence; None for
         everywhere, in order."""
         if self.reads_at == 0:
@@ -300,7 +338,7 @@ class Backbone:
         read = torch.arange(length, device=device) if positions is None else positions
         return (read + self.reads_at).clamp(min=0)  # the first token of all reads itself
 
-    def _read_in_piece(self, position_N: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _read_in_piece(self, position_N: Tensor, positions: Tensor) -> Tensor:
         """Where the logits of the tokens at indices `positions` of a piece of the sequence stand in
         the output."""
         if self.reads_at == 0:
@@ -308,9 +346,8 @@ class Backbone:
         at_n = position_N[positions]
         # the first token of all reads itself
         read_n = torch.where(at_n == 0, positions, positions - 1)
-        if bool(
-            ((read_n < 0) | (position_N[read_n.clamp(min=0)] != (at_n - 1).clamp(min=0))).any()
-        ):
+        is_before_n = position_N[read_n.clamp(min=0)] == (at_n - 1).clamp(min=0)
+        if not bool((is_before_n & (read_n >= 0)).all()):
             raise ValueError(
                 f"the logits of {self.name} at a position come from the token before it: put that"
                 " token before it in the same call"
@@ -319,7 +356,11 @@ class Backbone:
 
 
 def check_finite(backbone: Any) -> None:
-    """Raise ValueError unless all weights and the logits of a few tokens are finite."""
+    """Check all weights, and the logits of a few tokens.
+
+    Raises:
+        ValueError: one is not finite.
+    """
     for name, weight in backbone.model.named_parameters():  # attention on a CPU passes over NaN
         if not bool(weight.detach().sum(dtype=torch.float32).isfinite()):
             raise ValueError(f"the weights {name} are not finite: the file is damaged")

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.nn.modules import module as hooks_of_all
+from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -37,29 +36,27 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SDPA = ("sdpa", "llada_sdpa")
 LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are computed at every call
 
-Forward = Callable[..., torch.Tensor]  # as `HeadAtPositions.infer`
-Weights = tuple[torch.Tensor, torch.Tensor | None]  # of a projection, and its bias
-Norm = tuple[torch.Tensor, float]  # scale and epsilon
-Attending = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # queries, keys and values of a call
+Forward = Callable[..., Tensor]  # as `HeadAtPositions.infer`
+Weights = tuple[Tensor, Tensor | None]  # of a projection, and its bias
+Norm = tuple[Tensor, float]  # scale and epsilon
+Attending = tuple[Tensor, Tensor, Tensor]  # queries, keys and values of a call
 
 
 class Call(NamedTuple):
     """What `HeadAtPositions.infer` takes."""
 
-    ids_BN: torch.Tensor
-    position_BN: torch.Tensor
-    visible_B1NK: torch.Tensor | None
+    ids_BN: Tensor
+    position_BN: Tensor
+    visible_B1NK: Tensor | None
     cache: KeyValues | None
-    positions: torch.Tensor | None
+    positions: Tensor | None
 
-    def bias(self, dtype: torch.dtype) -> torch.Tensor | None:
+    def bias(self, dtype: torch.dtype) -> Tensor | None:
         """0 where a token attends to a key, -inf where not; attention would make it of `visible` in
         every layer."""
-        return (
-            None
-            if self.visible_B1NK is None
-            else torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
-        )
+        if self.visible_B1NK is None:
+            return None
+        return torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +79,12 @@ class ModelForward:
     """Runs a model as fast as its numbers allow at the moment of a call; takes and gives what
     `infer` does.
 
-    model: what runs; another one may take its place. plain: the forward of torch's functions (None:
-    it has other layers, or an `infer` of another kind). is_changed: whether the last call found
-    modules that were changed since the model was loaded, so that the model's own code ran.
+    Attributes:
+        model: what runs; another one may take its place.
+        plain: the forward of torch's functions (None: it has other layers, or an `infer` of another
+            kind).
+        is_changed: whether the last call found modules that were changed since the model was
+            loaded, so that the model's own code ran.
     """
 
     def __init__(self, model: Any) -> None:
@@ -99,11 +99,11 @@ class ModelForward:
             plain = PlainForward(model)
             self.plain = plain if plain.is_plain else None
 
-    def __call__(self, *call: Any) -> torch.Tensor:
+    def __call__(self, *call: Any) -> Tensor:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         return self.current()(*call)
 
-    def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
+    def packed(self, calls: Sequence[Call]) -> list[Tensor]:
         """The logits of several calls."""
         run = self.current()
         if run is self.plain:
@@ -117,35 +117,33 @@ class ModelForward:
         if not is_loaded or _is_hooked(loaded) or _is_hooked(self._base):
             self.is_changed = True
             return self._call_model
-        for_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
-        self.is_changed = self.plain is not None and not (self.plain.see() and not for_all)
-        if self.plain is None or self.is_changed:
-            assert self._infer is not None, "a model that has none runs by itself"
-            return self._infer
-        return self.plain
+        self.is_changed = self.plain is not None and not self.plain.see()
+        if self.plain is not None and not self.is_changed:
+            return self.plain
+        assert self._infer is not None, "a model that has none runs by itself"
+        return self._infer
 
-    def _call_model(self, *call: Any) -> torch.Tensor:
+    def _call_model(self, *call: Any) -> Tensor:
         """Call the model itself, hooks, adapters, compilation and all, with what it needs for this
         call alone."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         options: dict[str, Any] = {}
         if cache is not None:
             if visible_B1NK is None:
-                visible_B1NK = ids_BN.new_ones(
-                    1, 1, ids_BN.shape[1], cache.filled, dtype=torch.bool
-                )
+                shape = (1, 1, ids_BN.shape[1], cache.filled)
+                visible_B1NK = ids_BN.new_ones(shape, dtype=torch.bool)
             options = {"past_key_values": cache, "use_cache": True, "position_ids": position_BN}
         if visible_B1NK is not None:
             options["attention_mask"] = visible_B1NK
-        logits_BNV = self.model(input_ids=ids_BN, **options).logits
-        return logits_BNV if positions is None else read_positions(logits_BNV, positions)
+        return read_positions(self.model(input_ids=ids_BN, **options).logits, positions)
 
 
 class PlainForward:
     """Takes and gives what `HeadAtPositions.infer` does, where `see` has found that it can.
 
-    is_plain: whether all layers are known. versions: how often their modules were others than
-    before.
+    Attributes:
+        is_plain: whether all layers are known.
+        versions: how often their modules were others than before.
     """
 
     def __init__(self, model: Any) -> None:
@@ -167,14 +165,18 @@ class PlainForward:
         inner = self._inner
         self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
         self._attributes = [vars(module) for module in self._modules]
-        self._norms = [each for each in self._attributes if "variance_epsilon" in each]
         parts = ("_modules", "_parameters", "_buffers")
-        self._parts = [each[part] for each in self._attributes for part in parts if each[part]]
+        self._parts = [
+            attributes[part]
+            for attributes in self._attributes
+            for part in parts
+            if attributes[part]
+        ]
         hooks = ("_forward_hooks", "_forward_pre_hooks")
-        self._hooks = [each[hook] for each in self._attributes for hook in hooks]
+        self._hooks = [attributes[hook] for attributes in self._attributes for hook in hooks]
         # One that was made in inference mode, as by a load in a decoder, counts no changes.
         self._rotary_buffers = [
-            each for each in inner.rotary_emb.buffers() if not each.is_inference()
+            buffer for buffer in inner.rotary_emb.buffers() if not buffer.is_inference()
         ]
         self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
         layers = [_known(layer) for layer in inner.layers]
@@ -204,8 +206,6 @@ class PlainForward:
             [kind.forward for kind in self._kinds],
             sum(map(len, self._attributes)),
             sum(map(len, self._hooks)),
-            [norm["variance_epsilon"] for norm in self._norms],
-            [*(self._config.rope_parameters or {}).values()],
             [buffer._version for buffer in self._rotary_buffers],
         )
 
@@ -223,49 +223,40 @@ class PlainForward:
 
     def buffers(self, capacity: int) -> Buffers:
         """Room for the keys and values of `capacity` tokens, zeros."""
-        heads = (layer.projections[1][0].shape[0] // layer.head for layer in self._layers)
         shapes = [
-            (1, count, capacity, layer.head)
-            for count, layer in zip(heads, self._layers, strict=True)
+            (1, layer.projections[1][0].shape[0] // layer.head, capacity, layer.head)
+            for layer in self._layers
         ]
-        keys, values = (
-            [torch.zeros(shape, dtype=self._model.dtype, device=self.device) for shape in shapes]
-            for _ in range(2)
-        )
-        return keys, values
+        keys = [self._model.lm_head.weight.new_zeros(shape) for shape in shapes]
+        return keys, [torch.zeros_like(key) for key in keys]
 
-    def __call__(self, *call: Any) -> torch.Tensor:
+    def __call__(self, *call: Any) -> Tensor:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         return self.packed([Call(*call)])[0]
 
-    def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
+    def packed(self, calls: Sequence[Call]) -> list[Tensor]:
         """The logits of several calls: all M tokens go through a layer's products together, and
         attend by call."""
         ids_M = _together([call.ids_BN.flatten() for call in calls])
         hidden_ME = self._inner.embed_tokens(ids_M)
-        rotary = self._rotary(
-            hidden_ME,
-            _together([call.position_BN.expand_as(call.ids_BN).flatten() for call in calls]),
-        )
+        positions = [call.position_BN.expand_as(call.ids_BN).flatten() for call in calls]
+        rotary = self._rotary(hidden_ME, _together(positions))
         biases = [call.bias(hidden_ME.dtype) for call in calls]
         for number, layer in enumerate(self._layers):
             hidden_ME = _run(layer, number, hidden_ME, rotary, calls, biases)
         parts = _normed(hidden_ME, self._norm).split([call.ids_BN.numel() for call in calls])
-        read = []
-        for call, part in zip(calls, parts, strict=True):
-            hidden_BNE = part.view(*call.ids_BN.shape, -1)
-            read.append(
-                hidden_BNE if call.positions is None else read_positions(hidden_BNE, call.positions)
-            )
-        logits_RV = self._model.lm_head(
-            _together([each.reshape(-1, each.shape[-1]) for each in read])
-        )
-        rows = logits_RV.split([each.shape[0] * each.shape[1] for each in read])
-        return [part.unflatten(0, each.shape[:2]) for part, each in zip(rows, read, strict=True)]
+        read = [
+            read_positions(part.view(*call.ids_BN.shape, -1), call.positions)
+            for call, part in zip(calls, parts, strict=True)
+        ]
+        rows = [hidden_BnE.flatten(0, 1) for hidden_BnE in read]
+        logits = self._model.lm_head(_together(rows)).split([len(rows_RE) for rows_RE in rows])
+        return [
+            logits_RV.unflatten(0, hidden_BnE.shape[:2])
+            for logits_RV, hidden_BnE in zip(logits, read, strict=True)
+        ]
 
-    def _rotary(
-        self, hidden_ME: torch.Tensor, position_M: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _rotary(self, hidden_ME: Tensor, position_M: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation
         gives them."""
         limit = self._config.max_position_embeddings
@@ -281,7 +272,7 @@ class PlainForward:
         cos_M1D, sin_M1D = both_MA[:, None].chunk(2, -1)
         return cos_M1D, sin_M1D
 
-    def _angles(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> torch.Tensor:
+    def _angles(self, hidden_ME: Tensor, position_M: Tensor) -> Tensor:
         cos_1MD, sin_1MD = self._inner.rotary_emb(hidden_ME[None], position_M[None])
         first_Md, second_Md = sin_1MD[0].chunk(2, -1)
         return torch.cat([cos_1MD[0], -first_Md, second_Md], -1)
@@ -290,24 +281,25 @@ class PlainForward:
 def _run(
     layer: Layer,
     number: int,
-    hidden_ME: torch.Tensor,
-    rotary: tuple[torch.Tensor, torch.Tensor],
+    hidden_ME: Tensor,
+    rotary: tuple[Tensor, Tensor],
     calls: Sequence[Call],
-    biases: Sequence[torch.Tensor | None],
-) -> torch.Tensor:
+    biases: Sequence[Tensor | None],
+) -> Tensor:
     """One layer on the M tokens of all calls, in place."""
     normed_ME = _normed(hidden_ME, layer.before)
     query, key, value = (
-        F.linear(normed_ME, *own).view(len(hidden_ME), -1, layer.head) for own in layer.projections
+        F.linear(normed_ME, *weights).view(len(hidden_ME), -1, layer.head)
+        for weights in layer.projections
     )
     if layer.norms is not None:
         query, key = (
-            _normed(each, norm) for each, norm in zip((query, key), layer.norms, strict=True)
+            _normed(values, norm) for values, norm in zip((query, key), layer.norms, strict=True)
         )
     # Angles are of positions, the same for all heads: queries and keys are rotated together.
     rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
     queries = query.shape[1]
-    own = []
+    attending: list[Attending] = []
     begin = 0
     for call in calls:
         end = begin + call.ids_BN.numel()
@@ -317,22 +309,20 @@ def _run(
             value[begin:end],
         )
         shape = (*call.ids_BN.shape, -1, layer.head)
-        query_BHND, key_BHND, value_BHND = (each.view(shape).transpose(1, 2) for each in parts)
+        query_BHND, key_BHND, value_BHND = (part.view(shape).transpose(1, 2) for part in parts)
         if call.cache is not None:
             key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
-        own.append((query_BHND, key_BHND, value_BHND))
+        attending.append((query_BHND, key_BHND, value_BHND))
         begin = end
-    if (
-        len(calls) > 1
-        and hidden_ME.is_cuda
-        and layer.groups == 1
-        and all(bias is None for bias in biases)
-    ):
-        attended_ME = ragged_attention(own, layer.attention.scaling)
+    is_ragged = len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1
+    if is_ragged and all(bias is None for bias in biases):
+        attended_ME = ragged_attention(attending, layer.attention.scaling)
     else:
-        attended_ME = _together(
-            [_attended(layer, bias, *each) for bias, each in zip(biases, own, strict=True)]
-        )
+        attended = [
+            _attended(layer, bias, *tensors)
+            for bias, tensors in zip(biases, attending, strict=True)
+        ]
+        attended_ME = _together(attended)
     hidden_ME += F.linear(attended_ME, *layer.out)
     normed_ME = _normed(hidden_ME, layer.after)
     if layer.dense is None:
@@ -346,11 +336,11 @@ def _run(
 
 def _attended(
     layer: Layer,
-    bias_B1NK: torch.Tensor | None,
-    query_BHND: torch.Tensor,
-    key_BHKD: torch.Tensor,
-    value_BHKD: torch.Tensor,
-) -> torch.Tensor:
+    bias_B1NK: Tensor | None,
+    query_BHND: Tensor,
+    key_BHKD: Tensor,
+    value_BHKD: Tensor,
+) -> Tensor:
     """What the tokens of one call attend to, (B * N, E)."""
     if layer.groups == 1:
         attended_BHND = F.scaled_dot_product_attention(
@@ -358,14 +348,19 @@ def _attended(
         )
         attended_BNHD = attended_BHND.transpose(1, 2)
     else:
-        how = {"scaling": layer.attention.scaling, "is_causal": False}
         attended_BNHD, _ = sdpa_attention_forward(
-            layer.attention, query_BHND, key_BHKD, value_BHKD, bias_B1NK, **how
+            layer.attention,
+            query_BHND,
+            key_BHKD,
+            value_BHKD,
+            bias_B1NK,
+            scaling=layer.attention.scaling,
+            is_causal=False,
         )
     return attended_BNHD.reshape(-1, query_BHND.shape[1] * layer.head)
 
 
-def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
+def ragged_attention(calls: Sequence[Attending], scale: float) -> Tensor:
     """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences
     of any lengths.
 
@@ -373,14 +368,16 @@ def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
     variable lengths.
     """
 
-    def jagged(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    def jagged(parts: Iterable[Tensor]) -> Tensor:
         rows = [row_HND.transpose(0, 1) for part_BHND in parts for row_HND in part_BHND]
         lengths = tuple(map(len, rows))
-        ends: dict[str, Any] = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
-        offsets = _offsets(lengths, rows[0].device)
-        return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets, **ends).transpose(
-            1, 2
+        nested = torch.nested.nested_tensor_from_jagged(
+            torch.cat(rows),
+            _offsets(lengths, rows[0].device),
+            min_seqlen=min(lengths),
+            max_seqlen=max(lengths),
         )
+        return nested.transpose(1, 2)
 
     queries, keys, values = map(jagged, zip(*calls, strict=True))
     attended = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
@@ -388,17 +385,17 @@ def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def _offsets(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
+def _offsets(lengths: tuple[int, ...], device: torch.device) -> Tensor:
     """Where sequences begin and end, made once for keys, values and all layers."""
     return torch.tensor([0, *accumulate(lengths)], device=device)
 
 
-def _together(parts: list[torch.Tensor]) -> torch.Tensor:
+def _together(parts: list[Tensor]) -> Tensor:
     """One after the other; a single one as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
+def _normed(values: Tensor, norm: Norm) -> Tensor:
     """Divided by the root mean square over the last dimension, which is taken in fp32, and
     scaled."""
     scale, epsilon = norm
@@ -407,9 +404,7 @@ def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
     return scale * root.mul(exact).to(values.dtype)
 
 
-def _rotated(
-    values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Tensor
-) -> torch.Tensor:
+def _rotated(values_MHD: Tensor, cos_M1D: Tensor, sin_M1D: Tensor) -> Tensor:
     """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines
     have already."""
     exchanged_MHD = values_MHD.roll(values_MHD.shape[-1] // 2, -1)
@@ -434,12 +429,14 @@ def _known(layer: Any) -> Layer | None:
         _is_of(attention, "Attention")
         and (is_dense or type(mlp).__name__ == SPARSE)
         and all(_is_of(norm, "RMSNorm") for norm in norms)
-        and all(type(each) is nn.Linear for each in linear)
+        and all(type(projection) is nn.Linear for projection in linear)
         and all(_is_untouched(module) for module in layer.modules() if module not in experts)
     )
     if not is_known:
         return None
-    weights = [(each.weight, each.bias) for each in linear if each is not None]
+    weights = [
+        (projection.weight, projection.bias) for projection in linear if projection is not None
+    ]
     before, after, *by_head = (_norm_of(norm) for norm in norms)
     return Layer(
         before=before,

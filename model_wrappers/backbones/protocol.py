@@ -14,12 +14,13 @@ from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
 import torch
+from torch import Tensor
 
 # What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
 # some, or not kept.
 Write = Literal["append", "replace", "none"]
 # keys and values by layer, (1, H, capacity, D) each
-Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]
+Buffers = tuple[list[Tensor], list[Tensor]]
 # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
 ROOM = 64
 
@@ -32,11 +33,11 @@ class KeyValues:
     """
 
     def __init__(self) -> None:
-        self._keys: list[torch.Tensor] = []
-        self._values: list[torch.Tensor] = []
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
         self._kept = self._filled = 0
         self._write: Write = "append"
-        self._slot_N: torch.Tensor | None = None
+        self._slot_N: Tensor | None = None
 
     @property
     def buffers(self) -> Buffers:
@@ -50,15 +51,15 @@ class KeyValues:
         return self._filled
 
     def adopt(self, buffers: Buffers) -> None:
-        """Use other buffers from now on, with what is kept and else zeros in them."""
-        for own, others in zip((self._keys, self._values), buffers, strict=True):
+        """Use other buffers from now on: what is kept is copied, the rest of them is zeros."""
+        for own, others in zip(self.buffers, buffers, strict=True):
             for layer, other in enumerate(others):
                 other.zero_()
                 if own:
                     other[:, :, : self._kept] = own[layer][:, :, : self._kept]
-        self._keys, self._values = (list(each) for each in buffers)
+        self._keys, self._values = (list(layers) for layers in buffers)
 
-    def slots(self, count: int, device: torch.device) -> torch.Tensor:
+    def slots(self, count: int, device: torch.device) -> Tensor:
         """Where the call that has begun puts its tokens, and after all that is kept any others up
         to `count`, (N,)."""
         behind_N = torch.arange(self._kept, self._kept + count, device=device)
@@ -75,47 +76,51 @@ class KeyValues:
         assert 0 <= count <= self._kept, "no more than there are"
         self._kept -= count
 
-    def begin(
-        self, count: int, write: Write = "append", slot_N: torch.Tensor | None = None
-    ) -> None:
+    def begin(self, count: int, write: Write = "append", slot_N: Tensor | None = None) -> None:
         """A call with `count` tokens. write, slot_N: as `Backbone.extend` takes them."""
         self._write = write
         self._slot_N = slot_N
         self._filled = self._kept + (0 if write == "replace" else count)
 
     def update(
-        self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take the new keys and values of a layer; all of it, with them: (1, H, K + N, D), or K if
-        they replace.
+        self, key_1HND: Tensor, value_1HND: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Take the new keys and values of a layer.
 
         Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts
         them to.
+
+        Args:
+            key_1HND: of the N new tokens.
+            value_1HND: of the N new tokens.
+            layer_idx: the layer.
+
+        Returns:
+            All of the layer, with them: (1, H, K + N, D), or K if they replace.
         """
-        key_1HND = key_1HND.to(value_1HND.dtype)
-        while len(self._keys) <= layer_idx:  # of a layer that is skipped there are zeros
-            self._keys.append(self._buffer(key_1HND))
-            self._values.append(self._buffer(value_1HND))
-        for buffers, new_1HND in ((self._keys, key_1HND), (self._values, value_1HND)):
-            if buffers[layer_idx].shape[2] < self._filled:
-                larger = self._buffer(new_1HND)
-                larger[:, :, : self._kept] = buffers[layer_idx][:, :, : self._kept]
-                buffers[layer_idx] = larger
-            if self._write == "replace":
-                assert self._slot_N is not None, "begin() says where"
-                buffers[layer_idx].index_copy_(2, self._slot_N, new_1HND)
-            else:
-                buffers[layer_idx].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
-        keys = self._keys[layer_idx]
-        values = self._values[layer_idx]
-        return keys.narrow(2, 0, self._filled), values.narrow(2, 0, self._filled)
+        keys = self._put(self._keys, layer_idx, key_1HND.to(value_1HND.dtype))
+        return keys, self._put(self._values, layer_idx, value_1HND)
+
+    def _put(self, buffers: list[Tensor], layer: int, new_1HND: Tensor) -> Tensor:
+        while len(buffers) <= layer:  # of a layer that is skipped there are zeros
+            buffers.append(self._buffer(new_1HND))
+        if buffers[layer].shape[2] < self._filled:
+            larger = self._buffer(new_1HND)
+            larger[:, :, : self._kept] = buffers[layer][:, :, : self._kept]
+            buffers[layer] = larger
+        if self._write == "replace":
+            assert self._slot_N is not None, "begin() says where"
+            buffers[layer].index_copy_(2, self._slot_N, new_1HND)
+        else:
+            buffers[layer].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
+        return buffers[layer].narrow(2, 0, self._filled)
 
     def end(self) -> None:
         """The call is over: what it appended is kept."""
         if self._write == "append":
             self._kept = self._filled
 
-    def _buffer(self, like_1HND: torch.Tensor) -> torch.Tensor:
+    def _buffer(self, like_1HND: Tensor) -> Tensor:
         room = max(ROOM, self._filled // 4)
         return like_1HND.new_zeros(*like_1HND.shape[:2], self._filled + room, like_1HND.shape[3])
 
@@ -133,8 +138,8 @@ class BackboneLike(Protocol):
     vocab_size: int
 
     def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+        self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each
         row's own: (B, n, V)."""
 
@@ -142,18 +147,23 @@ class BackboneLike(Protocol):
 class Ledger:
     """A backbone that counts the calls, rows and tokens that go through it, and watches its logits.
 
-    cached: tokens with keys and values that were read from a cache instead. changed: calls of a
-    model whose modules are not those that were loaded (Backbone.is_changed).
+    Attributes:
+        cached: tokens with keys and values that were read from a cache instead.
+        changed: calls of a model whose modules are not those that were loaded
+            (Backbone.is_changed).
+        counter: the same for all that run one model.
+        ends: EOS and, if there is one, EoT.
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
         self._backbone: Any = backbone
-        self.counter = getattr(backbone, "counter", backbone)  # the same for all that run one model
+        self.counter = getattr(backbone, "counter", backbone)
         self.tokenizer: Any = getattr(backbone, "tokenizer", None)
         self.mask_id = backbone.mask_id
         self.eos_id = backbone.eos_id
         self.vocab_size = backbone.vocab_size
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
+        self.ends = [end for end in (self.eos_id, self.eot_id) if end is not None]
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.max_length: int | None = getattr(backbone, "max_length", None)
         self.reads_at: int = getattr(backbone, "reads_at", 0)
@@ -163,7 +173,7 @@ class Ledger:
         self.tokens = 0
         self.cached = 0
         self.changed = 0
-        self._total: torch.Tensor | None = None
+        self._total: Tensor | None = None
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
         """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives
@@ -172,8 +182,7 @@ class Ledger:
         Above temperature 0 the official sampler takes EOS out of other logits, those with noise,
         and so leaves out EoT.
         """
-        ends = [self.eot_id] if temperature > 0 else [self.eos_id, self.eot_id]
-        return [end for end in ends if end is not None]
+        return [end for end in self.ends if temperature == 0 or end == self.eot_id]
 
     def is_model_of(self, other: Ledger) -> bool:
         """Whether both count the same backbone."""
@@ -199,8 +208,8 @@ class Ledger:
             self.changed += other.changed
 
     def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+        self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         """The backbone's logits, entered in the ledger."""
         self.enter(1, ids_BL.shape[0], ids_BL.numel())
         with counted_by(None):
@@ -208,33 +217,31 @@ class Ledger:
 
     def extend(
         self,
-        ids_1N: torch.Tensor,
-        position_N: torch.Tensor,
-        positions: torch.Tensor,
+        ids_1N: Tensor,
+        position_N: Tensor,
+        positions: Tensor,
         cache: KeyValues | None = None,
-        visible_NK: torch.Tensor | None = None,
+        visible_NK: Tensor | None = None,
         write: Write = "append",
-        slot_N: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, KeyValues]:
+        slot_N: Tensor | None = None,
+    ) -> tuple[Tensor, KeyValues]:
         """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones
         that are not new."""
-        kept = (
-            0
-            if cache is None
-            else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
-        )
+        kept = 0 if cache is None else cache.get_seq_length()
+        if write == "replace":
+            kept -= ids_1N.numel()
         self.enter(1, 1, ids_1N.numel(), kept)
         # A backbone that only appends need not know of the rest.
-        how = {} if write == "append" else {"write": write, "slot_N": slot_N}
+        writing = {} if write == "append" else {"write": write, "slot_N": slot_N}
         with counted_by(None):
             logits, cache = self._backbone.extend(
-                ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how
+                ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **writing
             )
         return self._watched(logits), cache
 
     def context(
-        self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
-    ) -> tuple[torch.Tensor, KeyValues]:
+        self, ids_1L: Tensor, read_n: Tensor, cache: KeyValues | None = None
+    ) -> tuple[Tensor, KeyValues]:
         """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these
         positions attend to.
 
@@ -242,39 +249,41 @@ class Ledger:
         """
         if cache is not None:
             cache.forget(cache.get_seq_length())
-        return self.extend(
-            ids_1L, torch.arange(ids_1L.shape[1], device=ids_1L.device), read_n, cache
-        )
+        position_L = torch.arange(ids_1L.shape[1], device=ids_1L.device)
+        return self.extend(ids_1L, position_L, read_n, cache)
 
     def denoise(
         self,
-        ids_1K: torch.Tensor,
-        canvas_1C: torch.Tensor,
-        previous_1CV: torch.Tensor | None,
+        ids_1K: Tensor,
+        canvas_1C: Tensor,
+        previous_1CV: Tensor | None,
         encoded: Any,
-    ) -> tuple[torch.Tensor, Any]:
+    ) -> tuple[Tensor, Any]:
         """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its
         own."""
         known = 0 if encoded is None else encoded.count
-        parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
-        self.enter(
-            len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0)
-        )
+        new = ids_1K.numel() - known
+        self.enter(1, 1, canvas_1C.numel(), ids_1K.numel())
+        if new:
+            self.enter(1, 1, new, known)
         with counted_by(None):
             logits_1CV, encoded = self._backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
 
     def check_logits(self, other: Ledger) -> None:
-        """Raise ValueError if any logits of this or the other were NaN or +inf; -inf is a
-        probability of 0."""
-        totals = [float(ledger._total) for ledger in (self, other) if ledger._total is not None]
-        if any(math.isnan(total) or total == math.inf for total in totals):
-            raise ValueError(
-                "the model's logits are not finite: its weights are damaged, or its dtype overflows"
-                " (try float32)"
-            )
+        """Check the logits of this ledger and another; -inf is a probability of 0.
 
-    def _watched(self, logits: torch.Tensor) -> torch.Tensor:
+        Raises:
+            ValueError: any were NaN or +inf.
+        """
+        for total in (self._total, other._total):
+            if total is not None and not float(total) < math.inf:
+                raise ValueError(
+                    "the model's logits are not finite: its weights are damaged, or its dtype"
+                    " overflows (try float32)"
+                )
+
+    def _watched(self, logits: Tensor) -> Tensor:
         # A running sum is NaN or +inf if any logit was. It stays on the device: nothing waits for
         # it while decoding.
         total = logits.sum(dtype=None if logits.dtype == torch.float64 else torch.float32)
@@ -341,8 +350,8 @@ class CallCounter:
     def __call__(self, module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Enter a call with these arguments: ids (B, L), or their embeddings (B, L, E), come first
         or by name."""
-        named = [options.get(name) for name in ("input_ids", "inputs_embeds")]
-        inputs = [each for each in (*args[:1], *named) if isinstance(each, torch.Tensor)]
+        candidates = (*args[:1], options.get("input_ids"), options.get("inputs_embeds"))
+        inputs = [candidate for candidate in candidates if isinstance(candidate, Tensor)]
         rows, length = inputs[0].shape[:2] if inputs else (1, 0)
         with counted(self, rows, rows * length):
             pass

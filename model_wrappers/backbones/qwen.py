@@ -19,8 +19,6 @@ Qwen2 and Qwen3 themselves are autoregressive: what diffusion models are measure
 
 from __future__ import annotations
 
-from typing import Any
-
 from huggingface_hub.dataclasses import strict
 from transformers import (
     Qwen2Config,
@@ -35,32 +33,15 @@ from transformers.conversion_mapping import (
     register_checkpoint_conversion_mapping,
 )
 
-from model_wrappers.backbones.heads import CausalAtPositions, ExpertsAtPositions, HeadAtPositions
+from model_wrappers.backbones.heads import ExpertsAtPositions, HeadAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-
-# What the layers compute as the official code does; a config that asks for anything else is
-# refused.
-QWEN2_CHOICES: dict[str, Any] = {
-    "use_sliding_window": False,
-    "use_mrope": False,
-    "rope_scaling": None,
-    "attention_bias": True,
-}
-QWEN3_CHOICES: dict[str, Any] = {
-    "use_sliding_window": False,
-    "rope_scaling": None,
-    "attention_bias": False,
-}
 
 
 @strict
 class DreamConfig(Bidirectional, Qwen2Config):
-    """Qwen2's configuration with Dream's defaults. Descendants of Dream that name a block size are
-    refused."""
+    """Qwen2's configuration with Dream's defaults."""
 
     model_type = "Dream"
-    called = "Dream"
-    choices = QWEN2_CHOICES | {"block_size": None}
 
 
 class DreamForMaskedLM(HeadAtPositions, Qwen2ForCausalLM):
@@ -73,13 +54,7 @@ class FastDLLMConfig(DreamConfig):
     """Qwen2's configuration, with the length of a block."""
 
     model_type = "Fast_dLLM_Qwen"
-    choices = QWEN2_CHOICES
     block_size: int | None = None
-
-    @classmethod
-    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
-        length = official.pop("bd_size", None)
-        return {**official, "block_size": length or official.get("block_size")}
 
 
 class FastDLLM(HeadAtPositions, Qwen2ForCausalLM):
@@ -93,8 +68,6 @@ class MaskedQwen3Config(Bidirectional, Qwen3Config):
     """Qwen3's configuration, read in both directions."""
 
     model_type = "a2d-qwen3"
-    called = "Qwen3"
-    choices = QWEN3_CHOICES
 
 
 class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
@@ -122,8 +95,6 @@ class SDARMoEConfig(Bidirectional, Qwen3MoeConfig):
     """Qwen3-MoE's configuration, with the length of a block."""
 
     model_type = "sdar_moe"
-    called = "SDAR-MoE"
-    choices = QWEN3_CHOICES
     block_size: int | None = None
 
 
@@ -133,11 +104,11 @@ class SDARMoE(ExpertsAtPositions, Qwen3MoeForCausalLM):
     config_class = SDARMoEConfig
 
 
-class CausalQwen2(CausalAtPositions, Qwen2ForCausalLM):
+class CausalQwen2(HeadAtPositions, Qwen2ForCausalLM):
     """Qwen2 and Qwen2.5."""
 
 
-class CausalQwen3(CausalAtPositions, Qwen3ForCausalLM):
+class CausalQwen3(HeadAtPositions, Qwen3ForCausalLM):
     """Qwen3, but for its mixtures of experts."""
 
 

@@ -28,18 +28,18 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 # What `decode` and a command line take themselves: no option of a registered decoder has such a
 # name.
 TAKEN = {
-    *(
-        "backbone",
-        "prompt_ids",
-        "method",
-        "gen_length",
-        "block_length",
-        "temperature",
-        "seed",
-        "sampler",
-        "given",
-    ),
-    *("observer", "draft", "role"),
+    "backbone",
+    "prompt_ids",
+    "method",
+    "gen_length",
+    "block_length",
+    "temperature",
+    "seed",
+    "sampler",
+    "given",
+    "observer",
+    "draft",
+    "role",
 }
 
 
@@ -47,17 +47,24 @@ TAKEN = {
 class Decoder:
     """A method: where it is, and what it can do.
 
-    source: "module:function", or the function, which takes a Request and its options
-    (`signature.signature_of`) and fills the response. name: as in messages. label: its row in a
-    table; "" is its name.
-
-    semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
-    sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones
-    with `extend`. prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its
-    windows are those of Theorem 2. may_leave_masks: its choice of a token may be the mask, which
-    then stays, as with the official sampler. whole_sequence: it reads what comes after the block,
-    or attends otherwise, and cannot decode a block model; blocks_only: it decodes no other.
-    canvases: it decodes models without a mask, causal: autoregressive models, and no others.
+    Attributes:
+        source: "module:function", or the function, which takes a Request and its options
+            (`signature.signature_of`) and fills the response.
+        name: as in messages.
+        semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
+            sequence.
+        greedy_only: it is defined at temperature 0.
+        needs_extend: it runs only on backbones with `extend`.
+        prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are
+            those of Theorem 2.
+        may_leave_masks: its choice of a token may be the mask, which then stays, as with the
+            official sampler.
+        whole_sequence: it reads what comes after the block, or attends otherwise, and cannot decode
+            a block model.
+        blocks_only: it decodes block models and no others.
+        canvases: it decodes models without a mask.
+        causal: it decodes autoregressive models, and no others.
+        label: its row in a table; "" is its name.
     """
 
     source: str | Function
@@ -83,13 +90,20 @@ class Decoder:
 
     @cached_property
     def signature(self) -> Signature:
-        """How the function takes its options. Raises ValueError for a function that is no
-        decoder."""
+        """How the function takes its options.
+
+        Raises:
+            ValueError: a function that is no decoder.
+        """
         return signature_of(self.function)
 
     @property
     def options(self) -> type[Options]:
-        """The struct of its options. Raises ValueError for a function that is no decoder."""
+        """The struct of its options.
+
+        Raises:
+            ValueError: a function that is no decoder.
+        """
         return self.signature.options
 
     def takes(self, option: str) -> bool:
@@ -137,11 +151,17 @@ WithOptions = tuple[Method, Mapping[str, Any]]
 
 
 def register(name: str, **traits: Any) -> Callable[[F], F]:
-    """A decorator that makes a function the decoder `name`; traits: fields of Decoder.
+    """A decorator that makes a function a decoder.
 
     The function fills the response of a request.Request; its options are a struct derived from
-    options.Options, a dataclass, or parameters with defaults. Raises ValueError for a name that is
-    taken or unfit for a command line, and for no function.
+    options.Options, a dataclass, or parameters with defaults.
+
+    Args:
+        name: of the decoder.
+        traits: fields of Decoder.
+
+    Raises:
+        ValueError: a name that is taken or unfit for a command line, and no function.
     """
 
     def enter(function: F) -> F:
@@ -153,20 +173,24 @@ def register(name: str, **traits: Any) -> Callable[[F], F]:
 
 
 def add_decoder(name: str, decoder: Decoder) -> None:
-    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what
-    is no decoder.
+    """Enter a decoder in METHODS.
 
     A function replaces an earlier one of its module and name, as when a module is imported again,
     and in a notebook any one that was registered there.
+
+    Raises:
+        ValueError: a name that is taken, a bad label, or what is no decoder.
     """
     check_name(name)
-    same = name in METHODS and (_identity(METHODS[name].source), _identity(decoder.source))
-    if same and same[0] != same[1] and {module for module, _ in same} != {"__main__"}:
-        raise ValueError(f"a decoder {name!r} is there already; choose another name")
+    known = METHODS.get(name)
+    if known is not None:
+        identities = {_identity(known.source), _identity(decoder.source)}
+        if len(identities) > 1 and any(module != "__main__" for module, _ in identities):
+            raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
-    # raises here, not at the first call, for a bad annotation
-    names = decoder.options.__struct_fields__
-    if taken := [option for option in names if option in TAKEN]:
+    # A bad annotation raises here, not at the first call.
+    taken = [option for option in decoder.options.__struct_fields__ if option in TAKEN]
+    if taken:
         raise ValueError(
             f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another"
             " name"
@@ -175,7 +199,11 @@ def add_decoder(name: str, decoder: Decoder) -> None:
 
 
 def check_name(name: str) -> None:
-    """ValueError for a name that cannot be written on a command line."""
+    """Check that a name can be written on a command line.
+
+    Raises:
+        ValueError: it cannot.
+    """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(
             f"a decoder's name is letters, digits, '_', '-', '.' and '/', not {name!r}; write"
@@ -184,7 +212,11 @@ def check_name(name: str) -> None:
 
 
 def check_label(label: str | None) -> None:
-    """ValueError for a label that no row of a table can have; "" stands for the name."""
+    """Check that a row of a table can have a label; "" stands for the name.
+
+    Raises:
+        ValueError: it cannot.
+    """
     if not isinstance(label, str) or (label and not (label[0].isalnum() and label.isprintable())):
         raise ValueError(f"a label is one line that begins with a letter or a digit, not {label!r}")
 
@@ -193,7 +225,8 @@ def decoder_named(method: Method) -> Decoder:
     """The decoder of a name, of "FILE.py:name", of an installed package's entry points, or of a
     function.
 
-    Raises ValueError naming the valid names.
+    Raises:
+        ValueError: an unknown name, with the valid ones.
     """
     if isinstance(method, Decoder):
         return method
@@ -259,8 +292,11 @@ def _import_method(method: str) -> None:
 
 
 def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:
-    """A method and the options that it comes with. Raises ValueError for a pair that is no (method,
-    options)."""
+    """A method and the options that it comes with.
+
+    Raises:
+        ValueError: a pair that is no (method, options).
+    """
     if not isinstance(method, tuple):
         return method, {}
     if len(method) != 2 or not isinstance(method[1], Mapping):

@@ -23,14 +23,11 @@ def decode_ar(request: Request, options: AROptions) -> None:
     """
     backbone = request.backbone
     x_1L = request.x_1L
-    device = request.x_1L.device
-    ends = [each for each in (backbone.eos_id, backbone.eot_id) if each is not None]
-    empty = [
-        at for at in range(request.start, request.start + request.length) if at not in request.given
-    ]
+    device = x_1L.device
+    masked = request.masked(request.start, request.start + request.length).tolist()
     cache = None
     known = 0
-    for number, at in enumerate(empty):
+    for number, at in enumerate(masked, 1):
         new_N = torch.arange(known, at, device=device)
         visible_NK = None
         if len(new_N) > 1:  # else it sees all
@@ -38,14 +35,13 @@ def decode_ar(request: Request, options: AROptions) -> None:
         logits_11V, cache = backbone.extend(
             x_1L[:, known:at], new_N, new_N[-1:] - known, cache, visible_NK
         )
-        probs_1V = token_probs(
-            logits_11V[0], request.temperature, ends if options.logits_eos_inf else None
-        )
+        excluded = backbone.ends if options.logits_eos_inf else None
+        probs_1V = token_probs(logits_11V[0], request.temperature, excluded)
         token_1 = draw(probs_1V, request.temperature, request.sampler)
         known = at
         request.commit([at], token_1, probs_1V[0, token_1], "drawn")
-        if int(token_1) in ends:
-            behind = empty[number + 1 :]
-            if behind:
-                request.commit(behind, backbone.eos_id, None, "filled")
+        if int(token_1) in backbone.ends:
+            rest = masked[number:]
+            if rest:
+                request.commit(rest, backbone.eos_id, None, "filled")
             return

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from model_wrappers.decoders.llada import Choice, highest
 from model_wrappers.options import EndOptions, Positive, Share
@@ -20,12 +21,18 @@ from model_wrappers.sampling import quotas
 
 
 class BlockOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: denoising steps of a block, over which its positions are spread evenly (None: its
-    length). threshold: a confidence above it commits a position beyond that (None: none does).
-    editing_threshold: the confidence in another token above which it replaces a committed one
-    (None: none does). max_post_steps: most passes for edits once a block has no mask. remasking:
-    which positions come first. sub_block: length of the parts that a block is decoded in, left to
-    right, each with these steps (None: all at once). stop_at_eos: once a block is done.
+    """Options of the decoder `block`; `stop_at_eos` acts once a block is done.
+
+    Attributes:
+        steps: denoising steps of a block, over which its positions are spread evenly (None: its
+            length).
+        threshold: a confidence above it commits a position beyond that (None: none does).
+        editing_threshold: the confidence in another token above which it replaces a committed one
+            (None: none does).
+        max_post_steps: most passes for edits once a block has no mask.
+        remasking: which positions come first.
+        sub_block: length of the parts that a block is decoded in, left to right, each with these
+            steps (None: all at once).
     """
 
     steps: Positive | None = None
@@ -51,38 +58,35 @@ def decode_block(request: Request, options: BlockOptions) -> None:
     schedule = quotas(length, options.steps or length)
     for block in request.blocks():
         begin = block.start
-        end = block.stop
-        choice.cache.begin_block(begin, end)
+        choice.cache.begin_block(begin, block.stop)
+        masked_N = request.masked(begin, block.stop)
         if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
             # The finished block before has the logits of this one's first token, which is not
             # denoised.
             first_1 = torch.tensor([begin], device=x_1L.device)
             token_1, confidence_1, _ = choice.propose(x_1L, first_1)
             request.commit(first_1, token_1, confidence_1, "unmasked")
-        for part in range(begin, end, length):
-            part_N = torch.arange(part, min(part + length, end), device=x_1L.device)
-            own_N = part_N[[at not in request.given for at in part_N.tolist()]]
-            denoise(choice, options, schedule, own_N)
+        for part in range(begin, block.stop, length):
+            is_in_part_N = (masked_N >= part) & (masked_N < part + length)
+            denoise(choice, options, schedule, masked_N[is_in_part_N])
         if options.stop_at_eos and fill_after_eos(request):
             return
         request.finish(block)
 
 
-def denoise(
-    choice: Choice, options: BlockOptions, schedule: list[int], own_N: torch.Tensor
-) -> None:
+def denoise(choice: Choice, options: BlockOptions, schedule: list[int], at_N: Tensor) -> None:
     """Fill positions (N,) of a block, by a quota a step and the thresholds, and edit them."""
     request = choice.request
-    x_1L = choice.request.x_1L
+    x_1L = request.x_1L
     done = 0  # passes without a mask
     for step in count():
-        is_masked_N = x_1L[0, own_N] == request.mask_id
+        is_masked_N = x_1L[0, at_N] == request.mask_id
         masks_left = bool(is_masked_N.any())
         if masks_left and step == len(schedule):
             return
         if not masks_left and (options.editing_threshold is None or done == options.max_post_steps):
             return
-        read_N = own_N if options.editing_threshold is not None else own_N[is_masked_N]
+        read_N = at_N if options.editing_threshold is not None else at_N[is_masked_N]
         token_N, confidence_N, _ = choice.propose(x_1L, read_N)
         before_N = x_1L[0, read_N]
         edited_N = torch.zeros_like(read_N, dtype=torch.bool)
@@ -104,22 +108,28 @@ def denoise(
 
 def commit_best(
     request: Request,
-    at_M: torch.Tensor,
-    token_M: torch.Tensor,
-    confidence_M: torch.Tensor,
+    at_M: Tensor,
+    token_M: Tensor,
+    confidence_M: Tensor,
     quota: int,
     threshold: float | None,
     in_order: bool = False,
 ) -> None:
-    """Commit all over the threshold, or as many as the quota has if it has more; the surest, or the
-    first.
+    """Commit all over the threshold, or as many as the quota has if it has more.
 
-    at_M: candidates, with the tokens and confidences proposed for them, (M,) each.
+    Args:
+        request: the response.
+        at_M: positions of candidates.
+        token_M: proposed for them.
+        confidence_M: in these tokens.
+        quota: of this step.
+        threshold: None: no confidence is enough.
+        in_order: the first ones fill the quota, not the surest.
     """
-    least = min(quota, len(at_M))
+    number = min(quota, len(at_M))
     score_M = -at_M.to(confidence_M) if in_order else confidence_M
-    number = least
-    if threshold is not None and (over := int((confidence_M > threshold).sum())) >= max(1, least):
+    over = 0 if threshold is None else int((confidence_M > threshold).sum())
+    if over >= max(1, number):
         score_M = confidence_M
         number = over
     if not number:

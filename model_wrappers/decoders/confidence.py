@@ -6,9 +6,12 @@ LLaDA's loop with another commit rule; at least one position is committed a step
 2505.24857). Outside the FeF-DLLM paper. Shapes: N candidates, V vocabulary.
 """
 
-import torch
+from collections.abc import Callable
 
-from model_wrappers.decoders.llada import Candidates, Choice, Rule, UnmaskOptions, unmask
+import torch
+from torch import Tensor
+
+from model_wrappers.decoders.llada import Candidates, Choice, UnmaskOptions, unmask
 from model_wrappers.options import AboveZero, NotNegative, Share
 from model_wrappers.request import Request
 
@@ -31,62 +34,65 @@ class EntropyOptions(UnmaskOptions, frozen=True, kw_only=True):
     gamma: NotNegative = 0.1
 
 
-class Threshold:
-    """All positions with a confidence of at least tau."""
+class Sure:
+    """As many candidates as a rule ranks sure enough, and at least one.
 
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
+    Args:
+        rank: gives scores (N,) of candidates, the highest to be committed first, and how many are
+            sure.
+    """
+
+    def __init__(self, rank: Callable[[Candidates], tuple[Tensor, int]]) -> None:
+        self._rank = rank
 
     def steps(self, masked: int) -> int:
         return masked
 
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
-        return candidates.confidence_N, max(1, int((candidates.confidence_N >= self._limit).sum()))
-
-
-class Factor(Threshold):
-    """The largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th highest confidence."""
-
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
-        ranked_N = candidates.confidence_N.double().sort(descending=True).values
-        n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
-        fits = ((n_N + 1) * (1 - ranked_N) < self._limit).nonzero()
-        return candidates.confidence_N, int(fits[-1]) + 1 if len(fits) else 1
-
-
-class Entropy(Threshold):
-    """The largest set, lowest entropy first, whose summed entropy less its maximum is at most
-    gamma."""
-
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
-        entropy_N = torch.distributions.Categorical(logits=candidates.logits_NV.double()).entropy()
-        ranked_N = entropy_N.sort().values
-        fits = (ranked_N.cumsum(0) - ranked_N <= self._limit).nonzero()
-        return -entropy_N, int(fits[-1]) + 1 if len(fits) else 1
+    def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
+        score_N, count = self._rank(candidates)
+        return score_N, max(1, count)
 
 
 def decode_threshold(request: Request, options: ThresholdOptions) -> None:
     """Fill the response, committing all positions of confidence tau or more."""
-    _decode(request, options, Threshold(options.tau))
+
+    def rank(candidates: Candidates) -> tuple[Tensor, int]:
+        return candidates.confidence_N, int((candidates.confidence_N >= options.tau).sum())
+
+    unmask(choice_of(request, options), Sure(rank))
 
 
 def decode_factor(request: Request, options: FactorOptions) -> None:
-    """Fill the response, committing the largest n with (n + 1)(1 - c_(n)) < f."""
-    _decode(request, options, Factor(options.f))
+    """Fill the response, committing the largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th
+    highest confidence."""
+
+    def rank(candidates: Candidates) -> tuple[Tensor, int]:
+        ranked_N = candidates.confidence_N.sort(descending=True).values
+        n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
+        return candidates.confidence_N, last_true((n_N + 1) * (1 - ranked_N) < options.f)
+
+    unmask(choice_of(request, options), Sure(rank))
 
 
 def decode_entropy(request: Request, options: EntropyOptions) -> None:
-    """Fill the response within an entropy budget of gamma nats a step."""
-    _decode(request, options, Entropy(options.gamma))
+    """Fill the response within an entropy budget of gamma nats a step: the largest set, lowest
+    entropy first, whose summed entropy less its maximum is at most gamma."""
+
+    def rank(candidates: Candidates) -> tuple[Tensor, int]:
+        entropy_N = torch.distributions.Categorical(logits=candidates.logits_NV.double()).entropy()
+        ranked_N = entropy_N.sort().values
+        return -entropy_N, last_true(ranked_N.cumsum(0) - ranked_N <= options.gamma)
+
+    unmask(choice_of(request, options), Sure(rank))
 
 
-def _decode(request: Request, options: UnmaskOptions, rule: Rule) -> None:
-    # Confidences in float64, as in the official code: at 0.99999999 float32 knows no order any
-    # more.
-    unmask(Choice(request, options, torch.float64), rule)
+def last_true(fits_N: Tensor) -> int:
+    """How many candidates there are up to the last one that fits."""
+    places = fits_N.nonzero()
+    return int(places[-1]) + 1 if len(places) else 0
+
+
+def choice_of(request: Request, options: UnmaskOptions) -> Choice:
+    """LLaDA's choice with confidences in float64, as in the official code: at 0.99999999 float32
+    knows no order any more."""
+    return Choice(request, options, torch.float64)

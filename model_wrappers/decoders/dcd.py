@@ -7,6 +7,7 @@ Shapes: L length, N candidates, V vocabulary.
 """
 
 import torch
+from torch import Tensor
 
 from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask
 from model_wrappers.options import EndOptions, NotNegative, Positive
@@ -14,11 +15,13 @@ from model_wrappers.request import Request
 
 
 class DCDOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: diffusion steps for the whole response (None: its length). alpha: weight of the
-    diffusion logits.
+    """Options of the decoder `dcd`.
 
-    sequential: fill the masked positions left to right, one causal pass each, then keep the step's
-    quota and re-mask the rest; else one causal pass a step.
+    Attributes:
+        steps: diffusion steps for the whole response (None: its length).
+        alpha: weight of the diffusion logits.
+        sequential: fill the masked positions left to right, one causal pass each, then keep the
+            step's quota and re-mask the rest; else one causal pass a step.
     """
 
     steps: Positive | None = None
@@ -27,18 +30,22 @@ class DCDOptions(EndOptions, frozen=True, kw_only=True):
 
 
 def decode_dcd(request: Request, options: DCDOptions) -> None:
-    """Fill the response. Raises ValueError for steps that do not fit its length and blocks."""
+    """Fill the response.
+
+    Raises:
+        ValueError: steps that do not fit its length and blocks.
+    """
     backbone = request.backbone
     alpha = options.alpha
     choice = Choice(request, options)
 
-    def one_pass(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+    def one_pass(x_1L: Tensor, position_N: Tensor) -> Candidates:
         diffusion_NV = backbone.logits(x_1L, positions=position_N)[0]
         return choice(
             backbone.logits(x_1L, positions=position_N, causal=True)[0] + alpha * diffusion_NV
         )
 
-    def left_to_right(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+    def left_to_right(x_1L: Tensor, position_N: Tensor) -> Candidates:
         diffusion_NV = backbone.logits(x_1L, positions=position_N)[0]
         filled_1L = x_1L.clone()
         proposals = []

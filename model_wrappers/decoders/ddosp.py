@@ -4,7 +4,6 @@ Every block has quotas, from a schedule that `harness/schedule.py` estimates fro
 responses; without one they are the uniform ones, as in the FeF-DLLM paper's reproduction.
 """
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -15,8 +14,12 @@ from model_wrappers.request import Request
 
 
 class DDOSPOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """steps: forwards for the whole response (None: half its length). schedule: path of a schedule
-    file, or "nano/<suite>" for one that is shipped with nano; None for the uniform schedule.
+    """Options of the decoder `ddosp`.
+
+    Attributes:
+        steps: forwards for the whole response (None: half its length).
+        schedule: path of a schedule file, or "nano/<suite>" for one that is shipped with nano; None
+            for the uniform schedule.
     """
 
     steps: Positive | None = None
@@ -24,8 +27,11 @@ class DDOSPOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 def decode_ddosp(request: Request, options: DDOSPOptions) -> None:
-    """Fill the response. Raises ValueError for bad steps, and for a schedule of other lengths or
-    steps."""
+    """Fill the response.
+
+    Raises:
+        ValueError: bad steps, and a schedule of other lengths or steps.
+    """
     blocks = len(request.block_ends)
     steps = max(request.length // 2, blocks) if options.steps is None else options.steps
     per_block = steps_per_block(request.length, request.block_length, steps)
@@ -61,23 +67,43 @@ def schedule_path(schedule: str | Path) -> Path:
 def read_schedule(
     schedule: str | Path, blocks: int, steps: int, block_length: int
 ) -> list[list[int]]:
-    """The quotas of a schedule, one list per block; `steps` are those of all blocks together.
+    """The quotas of a schedule.
 
-    Raises ValueError if it cannot be read, or is no schedule for these blocks and steps.
+    Args:
+        schedule: as `schedule_path` takes it.
+        blocks: of the response.
+        steps: of all blocks together.
+        block_length: tokens of a block.
+
+    Returns:
+        One list per block.
+
+    Raises:
+        ValueError: it cannot be read, or is no schedule for these blocks and steps.
     """
     try:
-        content = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
-        quotas = msgspec.convert(content["quotas"], list[list[Positive]])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        content = schedule_path(schedule).read_bytes()
+        quotas = msgspec.json.decode(content, type=ScheduleFile).quotas
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"schedule {schedule} cannot be read: {type(error).__name__}: {error};"
             " harness/schedule.py writes one"
         ) from error
-    found = [(len(block), sum(block)) for block in quotas]
+    there = [(len(block), sum(block)) for block in quotas]
     wanted = [(steps // blocks, block_length)] * blocks
-    if found != wanted:
-        there, here = (
-            ", ".join(f"{s} steps for {n} tokens" for s, n in each) for each in (found, wanted)
+    if there != wanted:
+        raise ValueError(
+            f"schedule {schedule} has blocks of {_described(there)}; wanted are"
+            f" {_described(wanted)}"
         )
-        raise ValueError(f"schedule {schedule} has blocks of {there}; wanted are {here}")
     return quotas
+
+
+class ScheduleFile(msgspec.Struct):
+    """What a decoder reads of a schedule: how many tokens each step of each block commits."""
+
+    quotas: list[list[Positive]]
+
+
+def _described(blocks: list[tuple[int, int]]) -> str:
+    return ", ".join(f"{steps} steps for {tokens} tokens" for steps, tokens in blocks)

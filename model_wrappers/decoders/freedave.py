@@ -10,10 +10,8 @@ Shapes: L length, N masked positions, K guessed states, V vocabulary.
 
 from functools import partial
 
-import torch
-
 from model_wrappers.decoders.llada import Choice
-from model_wrappers.decoders.ssd import Link, ranked, rejected
+from model_wrappers.decoders.ssd import filled, ranked, rejected, verified
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.trace import How, Window
@@ -32,64 +30,39 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
     x_1L = request.x_1L
     choice = Choice(request, options)
     rounds = 0
-
-    def masked(end: int) -> torch.Tensor:
-        return (x_1L[0, :end] == request.mask_id).nonzero()[:, 0]
-
     for block in request.blocks():
         end = block.stop
-        steps = int((x_1L[0, block.start : end] == request.mask_id).sum())  # that LLaDA would make
-        position_N = masked(end)
+        steps = len(request.masked(block.start, end))  # that LLaDA would make
+        position_N = request.masked(0, end)
         if steps:
-            chain = ranked(
-                x_1L[0], position_N, backbone.logits(x_1L, positions=position_N)[0], end, choice
-            )
+            logits_NV = backbone.logits(x_1L, positions=position_N)[0]
+            chain = ranked(x_1L[0], position_N, logits_NV, end, choice)
         while steps:
             links = chain[: min(options.draft_steps, steps)]
             # A state that fills the block chooses nothing: it need not run.
-            states = len(links) - (len(links) == steps)
+            states_KL = filled(x_1L, links)[1 : len(links) + (len(links) < steps)]
+            drafts = links[1:]
             accepted = 0
-            chain = list[Link]()
-            if states:
-                states_KL = x_1L.repeat(states, 1)
-                for k, link in enumerate(links[:states]):
-                    states_KL[k:, link.position] = link.token
+            if len(states_KL):
                 logits_KNV = backbone.logits(states_KL, positions=position_N)
-                while accepted < states:
-                    chain = ranked(
-                        states_KL[accepted], position_N, logits_KNV[accepted], end, choice
-                    )
-                    if [link[:2] for link in chain[:1]] != [
-                        link[:2] for link in links[accepted + 1 : accepted + 2]
-                    ]:
-                        break
-                    accepted += 1
+                ends = [end] * len(states_KL)
+                accepted, chain = verified(states_KL, drafts, position_N, logits_KNV, ends, choice)
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
-            how: list[How] = [
+            ways: list[How] = [
                 "accepted" if number else "unmasked" for number in range(len(resolved))
             ]
-            request.commit(positions, tokens, confidences, how)
-            if len(links) > 1:
-                if len(resolved) < len(links):
-                    rest = links[len(resolved) :]
-                    request.reject(
-                        partial(
-                            rejected, rest, position_N, logits_KNV[accepted : accepted + len(rest)]
-                        )
-                    )
-                window = (
-                    0,
-                    rounds,
-                    links[0].position - request.start,
-                    len(links) - 1,
-                    accepted,
-                    len(resolved),
-                )
-                request.record(Window(*window), [link.position for link in links])
+            request.commit(positions, tokens, confidences, ways)
+            if drafts:
+                if accepted < len(drafts):
+                    rest = drafts[accepted:]
+                    request.reject(partial(rejected, rest, position_N, logits_KNV[accepted:]))
+                start = links[0].position - request.start
+                window = Window(0, rounds, start, len(drafts), accepted, len(resolved))
+                request.record(window, [link.position for link in links])
                 rounds += 1
             if options.stop_at_eos and fill_after_eos(request):
                 return
             steps -= len(resolved)
-            position_N = masked(end)
+            position_N = request.masked(0, end)
         request.finish(block)

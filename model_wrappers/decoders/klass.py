@@ -8,6 +8,7 @@ vocabulary.
 """
 
 import torch
+from torch import Tensor
 
 from model_wrappers.decoders.llada import Candidates, Choice, UnmaskOptions, unmask
 from model_wrappers.options import NotNegative, Positive, Share
@@ -17,8 +18,12 @@ EPSILON = 1e-12  # the official code's, in the logarithms of the divergence
 
 
 class KLASSOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """conf_threshold: what a committed position's confidence exceeds. kl_threshold: nats that its
-    divergences stay below. history: how many divergences.
+    """Options of the decoder `klass`.
+
+    Attributes:
+        conf_threshold: what a committed position's confidence exceeds.
+        kl_threshold: nats that its divergences stay below.
+        history: how many divergences.
     """
 
     conf_threshold: Share = 0.9
@@ -49,21 +54,21 @@ class Stability:
         # steps in a row
         self._stable_L = torch.zeros(length, dtype=torch.long, device=request.x_1L.device)
 
-    def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+    def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
         """The candidates of a step; the masks of the next block are read with them."""
         block = self._request.block_length
         end = self._request.block_end(int(position_N[0]))
         later = range(end, min(end + block, self.choice.cache.readable.stop))
         ahead_A = position_N[:0]
         if later:
-            ahead_A = end + (x_1L[0, end : later.stop] == self._request.mask_id).nonzero()[:, 0]
+            ahead_A = self._request.masked(end, later.stop)
         read_M = torch.cat([position_N, ahead_A])
         logits_MV = self.choice.cache.logits(x_1L, read_M)
         candidates = self.choice(logits_MV)
         self._compare(read_M, candidates.logits_NV)
         return Candidates(*(part[: len(position_N)] for part in candidates))
 
-    def _compare(self, read_M: torch.Tensor, logits_MV: torch.Tensor) -> None:
+    def _compare(self, read_M: Tensor, logits_MV: Tensor) -> None:
         probs_MV = torch.softmax(logits_MV, -1, dtype=torch.float64)
         known_M = self._row_L[read_M] >= 0
         before_MV = self._probs_MV[self._row_L[read_M][known_M]]
@@ -81,9 +86,7 @@ class Stability:
     def steps(self, masked: int) -> int:
         return masked
 
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
         """All that are confident and stable; if there is none, the most confident one."""
         confidence_N = candidates.confidence_N
         history = self._options.history

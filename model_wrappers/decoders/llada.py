@@ -12,26 +12,33 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from model_wrappers.caches import CacheName, make_cache
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import Sampler, draw, likeliest, quotas, token_probs
+from model_wrappers.sampling import Sampler, draw, likeliest, probs_at, quotas, token_probs
 
 
 class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
     """What every decoder has that unmasks block by block, one forward a step.
 
-    cache: which keys and values the steps of a block reuse (see model_wrappers/caches.py).
+    Attributes:
+        cache: which keys and values the steps of a block reuse (see model_wrappers/caches.py).
     """
 
     cache: CacheName = "none"
 
 
 class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """steps: forwards for the whole response (None: its length), a multiple of the number of
-    blocks. cfg_scale: weight of classifier-free guidance; above 0 a step has a second row, the
-    prompt masked. remasking: which predictions stay.
+    """Options of the decoder `llada`.
+
+    Attributes:
+        steps: forwards for the whole response (None: its length), a multiple of the number of
+            blocks.
+        cfg_scale: weight of classifier-free guidance; above 0 a step has a second row, the prompt
+            masked.
+        remasking: which predictions stay.
     """
 
     steps: Positive | None = None
@@ -47,13 +54,17 @@ class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 def decode_llada(request: Request, options: LLaDAOptions) -> None:
-    """Fill the response. Raises ValueError for steps that do not fit its length and blocks."""
+    """Fill the response.
+
+    Raises:
+        ValueError: steps that do not fit its length and blocks.
+    """
     backbone = request.backbone
     mask_id = request.mask_id
     given_1L = request.x_1L != mask_id
     choice = Choice(request, options)
 
-    def guided(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+    def guided(x_1L: Tensor, position_N: Tensor) -> Candidates:
         rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, mask_id)])
         conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=position_N)
         return choice(
@@ -69,12 +80,12 @@ class Candidates(NamedTuple):
     """What a step proposes at its N candidates: tokens (N,), confidences (N,) and the logits (N, V)
     of these."""
 
-    token_N: torch.Tensor
-    confidence_N: torch.Tensor
-    logits_NV: torch.Tensor
+    token_N: Tensor
+    confidence_N: Tensor
+    logits_NV: Tensor
 
 
-Propose = Callable[[torch.Tensor, torch.Tensor], Candidates]  # from x_1L and position_N
+Propose = Callable[[Tensor, Tensor], Candidates]  # from x_1L and position_N
 
 
 class Rule(Protocol):
@@ -83,9 +94,7 @@ class Rule(Protocol):
     def steps(self, masked: int) -> int:
         """The most steps for a block with this many masks."""
 
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
         """Scores (N,) of the candidates at positions (N,), the highest to be committed first; how
         many to commit."""
 
@@ -103,9 +112,7 @@ class Even:
         self._quotas = quotas(masked, self._steps)
         return self._steps
 
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
         score_N = candidates.confidence_N
         if self._random is not None:
             score_N = self._random.order(len(score_N)).to(score_N)
@@ -115,8 +122,13 @@ class Even:
 class Choice:
     """The official choice of a token at every candidate, and the confidence in it.
 
-    cache: where the logits of `propose` come from. dtype: of the softmax that gives confidences
-    (None: the logits').
+    Args:
+        request: the response.
+        options: those about EOS, and the cache.
+        dtype: of the softmax that gives confidences (None: the logits').
+
+    Attributes:
+        cache: where the logits of `propose` come from.
     """
 
     def __init__(
@@ -129,11 +141,11 @@ class Choice:
             getattr(options, "cache", "none"), request.backbone, request.x_1L.shape[1]
         )
 
-    def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+    def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
         """What one forward of the sequence proposes at its candidates."""
         return self(self.cache.logits(x_1L, position_N))
 
-    def __call__(self, logits_NV: torch.Tensor) -> Candidates:
+    def __call__(self, logits_NV: Tensor) -> Candidates:
         """The candidates of logits (N, V). A mask that is chosen counts towards the step's quota,
         and remains."""
         backbone = self.request.backbone
@@ -147,7 +159,7 @@ class Choice:
         if self.options.confidence_eos_eot_inf:
             logits_NV = _without(logits_NV, *backbone.ends_out_of_confidence(temperature))
         probs_NV = torch.softmax(logits_NV, -1, dtype=self._dtype)
-        return Candidates(token_N, probs_NV.gather(1, token_N[:, None])[:, 0], logits_NV)
+        return Candidates(token_N, probs_at(probs_NV, token_N), logits_NV)
 
 
 def unmask(
@@ -159,24 +171,26 @@ def unmask(
 ) -> None:
     """LLaDA's loop: block after block, one forward and one commit a step.
 
-    propose: gives a step's candidates (None: the choice's forward). block_only: masks that an
-    earlier block left are no candidates; with a cache they never are after a block's first step.
-    finish: called before a step commits; True if it has filled the response, which ends decoding.
+    Args:
+        choice: of tokens.
+        rule: which candidates a step commits.
+        propose: gives a step's candidates (None: the choice's forward).
+        block_only: masks that an earlier block left are no candidates; with a cache they never are
+            after a block's first step.
+        finish: called before a step commits; True if it has filled the response, which ends
+            decoding.
     """
     request = choice.request
     cache = choice.cache
     propose = choice.propose if propose is None else propose
     x_1L = request.x_1L
-    mask_id = request.mask_id
     length = x_1L.shape[1]
     for block in request.blocks():
-        start = block.start
         end = block.stop
-        cache.begin_block(start, end)
-        masked = int((x_1L[0, start:end] == mask_id).sum())
-        for step in range(rule.steps(masked)):
-            first = start if block_only else cache.readable.start
-            position_N = first + (x_1L[0, first:end] == mask_id).nonzero()[:, 0]
+        cache.begin_block(block.start, end)
+        for step in range(rule.steps(len(request.masked(block.start, end)))):
+            first = block.start if block_only else cache.readable.start
+            position_N = request.masked(first, end)
             if len(position_N) == 0:
                 break
             candidates = propose(x_1L, position_N)
@@ -191,9 +205,7 @@ def unmask(
         request.finish(block)
 
 
-def highest(
-    length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int
-) -> torch.Tensor:
+def highest(length: int, position_N: Tensor, score_N: Tensor, count: int) -> Tensor:
     """Indices (count,) of the highest scores, those of ascending positions in a row of `length`."""
     # Ranked over the whole row, as the official sampler does: equal confidences then fall the same
     # way.
@@ -203,8 +215,16 @@ def highest(
 
 
 def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
-    """Steps of one block when the response (default: as many as its tokens) takes `steps`. Raises
-    ValueError."""
+    """Steps of one block.
+
+    Args:
+        length: tokens of the response.
+        block_length: tokens of a block.
+        steps: of the response (None: as many as its tokens).
+
+    Raises:
+        ValueError: steps that are no multiple of the blocks, or more than tokens.
+    """
     blocks = length // block_length
     steps = length if steps is None else steps
     if steps < blocks or steps % blocks or steps > length:
@@ -215,7 +235,7 @@ def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
     return steps // blocks
 
 
-def _without(logits_NV: torch.Tensor, *tokens: int) -> torch.Tensor:
+def _without(logits_NV: Tensor, *tokens: int) -> Tensor:
     """The logits with those tokens at -inf; a copy, for the backbone may keep its own."""
     return logits_NV.index_fill(
         -1, torch.tensor(tokens, dtype=torch.long, device=logits_NV.device), -torch.inf

@@ -6,11 +6,13 @@ block, p the confidence and f the frequency of the token in a reference corpus. 
 candidates, V vocabulary.
 """
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import torch
+from msgspec import Meta
+from torch import Tensor
 
 from model_wrappers.decoders.llada import (
     Candidates,
@@ -27,10 +29,15 @@ EPSILON = 1e-9  # the official code's, in the logarithm of a frequency
 
 
 class PCSamplerOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """steps: forwards for the whole response (None: its length). lambd: how much earlier positions
-    come first. alpha: bound on a token's rarity. baseline: file of token counts, {"num_token": ..,
-    "p_baseline_dict": {id: count}} as the official code has it; "nano" is the one that is shipped
-    with nano; None takes every token for as rare as any other.
+    """Options of the decoder `pc_sampler`.
+
+    Attributes:
+        baseline: file of token counts, {"num_token": .., "p_baseline_dict": {id: count}} as the
+            official code has it; "nano" is the one that is shipped with nano; None takes every
+            token for as rare as any other.
+        steps: forwards for the whole response (None: its length).
+        lambd: how much earlier positions come first.
+        alpha: bound on a token's rarity.
     """
 
     baseline: Path | None = None
@@ -40,8 +47,11 @@ class PCSamplerOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 def decode_pc_sampler(request: Request, options: PCSamplerOptions) -> None:
-    """Fill the response. Raises ValueError for steps that do not fit its length and blocks, and for
-    a bad baseline."""
+    """Fill the response.
+
+    Raises:
+        ValueError: steps that do not fit its length and blocks, and a bad baseline.
+    """
     steps = steps_per_block(request.length, request.block_length, options.steps)
     frequency_V = read_frequencies(options.baseline, request.backbone.vocab_size).to(
         request.x_1L.device
@@ -55,16 +65,14 @@ class Calibrated(Even):
     """LLaDA's quotas, ranked by position and rarity."""
 
     def __init__(
-        self, request: Request, options: PCSamplerOptions, steps: int, frequency_V: torch.Tensor
+        self, request: Request, options: PCSamplerOptions, steps: int, frequency_V: Tensor
     ) -> None:
         super().__init__(steps)
         self._request = request
         self._options = options
         self._frequency_V = frequency_V
 
-    def select(
-        self, step: int, position_N: torch.Tensor, candidates: Candidates
-    ) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
         rarity_N = -candidates.confidence_N * torch.log(
             self._frequency_V[candidates.token_N] + EPSILON
         )
@@ -73,11 +81,18 @@ class Calibrated(Even):
         return score_N, self._quotas[step]
 
 
-def read_frequencies(baseline: Path | None, vocab_size: int) -> torch.Tensor:
-    """How often a token comes in a reference corpus, (V,) float32; one that does not come counts as
-    one.
+def read_frequencies(baseline: Path | None, vocab_size: int) -> Tensor:
+    """How often a token comes in a reference corpus; one that does not come counts as one.
 
-    Raises ValueError if the file cannot be read, or is no such file for this vocabulary.
+    Args:
+        baseline: a file, "nano", or None (`PCSamplerOptions`).
+        vocab_size: of the model (V).
+
+    Returns:
+        (V,) float32.
+
+    Raises:
+        ValueError: the file cannot be read, or is no such file for this vocabulary.
     """
     if baseline is None:
         return torch.full((vocab_size,), 1 / vocab_size)
@@ -85,26 +100,28 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> torch.Tensor:
 
     path = NANO / "frequencies.json" if str(baseline) == "nano" else baseline
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-        total = int(content["num_token"])
-        made_for = int(content.get("vocab_size", vocab_size))
-        counts = {int(token): int(count) for token, count in content["p_baseline_dict"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        corpus = msgspec.json.decode(path.read_bytes(), type=Corpus, strict=False)
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"baseline {baseline} cannot be read: {type(error).__name__}: {error}"
         ) from error
+    counts = corpus.p_baseline_dict
+    made_for = max([corpus.vocab_size or vocab_size, *(token + 1 for token in counts)])
     if made_for != vocab_size:
         raise ValueError(
             f"baseline {baseline} is of a vocabulary of {made_for} tokens, not {vocab_size};"
             " docs/methods.md makes one"
         )
-    if total < 1 or any(
-        not 0 <= token < vocab_size or count < 0 for token, count in counts.items()
-    ):
-        raise ValueError(
-            f"baseline {baseline} is no table of token counts for a vocabulary of {vocab_size}"
-            " tokens"
-        )
-    frequency_V = torch.full((vocab_size,), 1 / total)
-    frequency_V[list(counts)] = torch.tensor([count / total for count in counts.values()])
+    frequency_V = torch.full((vocab_size,), 1 / corpus.num_token)
+    frequency_V[list(counts)] = torch.tensor(
+        [count / corpus.num_token for count in counts.values()]
+    )
     return frequency_V
+
+
+class Corpus(msgspec.Struct):
+    """Token counts of a corpus, in the official code's format."""
+
+    num_token: Positive
+    p_baseline_dict: dict[Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0)]]
+    vocab_size: Positive | None = None

@@ -8,6 +8,7 @@ positions of the answer.
 """
 
 import torch
+from torch import Tensor
 
 from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask
 from model_wrappers.options import EndOptions, NotNegative, Positive
@@ -19,10 +20,16 @@ MID = 0.67
 
 
 class ProphetOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: forwards for the whole response without an exit (None: its length). early, mid, late:
-    the gap that ends decoding, a difference of logits, in each third of the steps. answer_start:
-    index in the response of the answer's first token (None: all of the response is the answer).
-    answer_length: its tokens, without those beyond the response.
+    """Options of the decoder `prophet`.
+
+    Attributes:
+        steps: forwards for the whole response without an exit (None: its length).
+        early: the gap that ends decoding, a difference of logits, in the first third of the steps.
+        mid: the same in the second third.
+        late: the same in the last third.
+        answer_start: index in the response of the answer's first token (None: all of the response
+            is the answer).
+        answer_length: its tokens, without those beyond the response.
     """
 
     steps: Positive | None = None
@@ -34,8 +41,11 @@ class ProphetOptions(EndOptions, frozen=True, kw_only=True):
 
 
 def decode_prophet(request: Request, options: ProphetOptions) -> None:
-    """Fill the response. Raises ValueError for steps that do not fit its length and blocks, and for
-    an answer that begins outside it.
+    """Fill the response.
+
+    Raises:
+        ValueError: steps that do not fit its length and blocks, and an answer that begins outside
+            it.
     """
     steps = steps_per_block(request.length, request.block_length, options.steps)
     foresight = Foresight(request, options, steps * len(request.block_ends))
@@ -64,7 +74,7 @@ class Foresight:
                 f" {request.length - 1}"
             )
 
-    def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+    def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
         """The candidates of a step; the answer and the masks of later blocks are read with them."""
         masked_L = x_1L[0] == self._request.mask_id
         self._read_M = (masked_L | self._answer_L).nonzero()[:, 0]
@@ -91,7 +101,8 @@ class Foresight:
         return float(sum(gaps) / len(gaps))
 
     def _threshold(self) -> float:
+        options = self._options
         progress = self._step / self._steps
         if progress < EARLY:
-            return self._options.early
-        return self._options.mid if progress < MID else self._options.late
+            return options.early
+        return options.mid if progress < MID else options.late

@@ -8,17 +8,24 @@ entropy is small; they are the canvas's tokens. Shapes: C positions of the canva
 """
 
 import torch
+from torch import Tensor
 
 from model_wrappers.options import AboveZero, Options, Positive
 from model_wrappers.request import Request
+from model_wrappers.sampling import probs_at
 
 
 class RenoiseOptions(Options, frozen=True, kw_only=True):
-    """steps: most steps a canvas. entropy_bound: on the summed entropy, in nats, of what a step
-    keeps but its largest. t_max, t_min: temperature of the first step and, linearly, towards the
-    last. stability: after how many steps with the same likeliest tokens a canvas may end.
-    confidence: which mean entropy, in nats, it must be below. stop_at_eos: once a canvas has an
-    end.
+    """Options of the decoder `renoise`.
+
+    Attributes:
+        steps: most steps a canvas.
+        entropy_bound: on the summed entropy, in nats, of what a step keeps but its largest.
+        t_min: temperature towards which the last step goes, linearly.
+        t_max: temperature of the first step.
+        stability: after how many steps with the same likeliest tokens a canvas may end.
+        confidence: which mean entropy, in nats, it must be below.
+        stop_at_eos: once a canvas has an end.
     """
 
     steps: Positive = 48
@@ -39,9 +46,7 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
     x_1L = request.x_1L
     backbone = request.backbone
     sampler = request.sampler
-    ends = torch.tensor(
-        [end for end in (backbone.eos_id, backbone.eot_id) if end is not None], device=x_1L.device
-    )
+    ends = torch.tensor(backbone.ends, device=x_1L.device)
     encoded = None
     for block in request.blocks():
         begin = block.start
@@ -50,7 +55,7 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
         at_C = torch.arange(begin, end, device=x_1L.device)
         request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size).to(x_1L.device))
         previous_1CV = None
-        seen = list[torch.Tensor]()
+        seen = list[Tensor]()
         for left in range(options.steps, 0, -1):
             logits_1CV, encoded = backbone.denoise(
                 x_1L[:, :begin], x_1L[:, begin:end], previous_1CV, encoded
@@ -64,19 +69,17 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
             entropy_C = torch.distributions.Categorical(logits=previous_1CV[0]).entropy()
             kept_C = within(entropy_C, options.entropy_bound)
             request.commit(
-                at_C[kept_C], drawn_C[kept_C], probs_CV[kept_C, drawn_C[kept_C]], "unmasked"
+                at_C[kept_C], drawn_C[kept_C], probs_at(probs_CV, drawn_C)[kept_C], "unmasked"
             )
             noise_C = sampler.noise(count, backbone.vocab_size).to(x_1L.device)
             request.remask(at_C[~kept_C].tolist(), noise_C[~kept_C])
             stable = len(seen) == options.stability and all(
-                bool((each == likeliest_C).all()) for each in seen
+                bool((earlier_C == likeliest_C).all()) for earlier_C in seen
             )
             seen = [*seen, likeliest_C][-options.stability :]
             if stable and bool(entropy_C.mean() < options.confidence):
                 break
-        request.commit(
-            at_C, likeliest_C, probs_CV.gather(1, likeliest_C[:, None])[:, 0], "unmasked"
-        )
+        request.commit(at_C, likeliest_C, probs_at(probs_CV, likeliest_C), "unmasked")
         if options.stop_at_eos and bool((is_end_C := torch.isin(likeliest_C, ends)).any()):
             behind_C = at_C[int(is_end_C.int().argmax()) + 1 :]
             request.commit(behind_C, backbone.eos_id, None, "filled")
@@ -85,7 +88,7 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
         request.finish(block)
 
 
-def within(entropy_C: torch.Tensor, bound: float) -> torch.Tensor:
+def within(entropy_C: Tensor, bound: float) -> Tensor:
     """Which positions of least entropy are within the bound on the sum of those before each, bool
     (C,)."""
     sorted_C, order_C = entropy_C.sort()

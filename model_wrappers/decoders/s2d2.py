@@ -16,22 +16,35 @@ from functools import partial
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from model_wrappers.backbones.protocol import KeyValues
 from model_wrappers.decoders.block import commit_best
 from model_wrappers.options import NotNegative, Options, Positive, Share
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import draw, likeliest, quotas, speculative_accept, token_probs
-from model_wrappers.trace import How, Rejected, Window
+from model_wrappers.sampling import (
+    draw,
+    likeliest,
+    probs_at,
+    quotas,
+    speculative_accept,
+    token_probs,
+)
+from model_wrappers.trace import Rejected, Window, ways_of
 
 
 class S2D2Options(Options, frozen=True, kw_only=True):
-    """steps: of a block, over which its positions are spread evenly (None: its length). threshold:
-    a confidence above it commits without verification. min_span: the shortest run of masks that is
-    verified. min_expected: how many drafts must be expected to be accepted. acceptance: at
-    temperature 0, "ratio" accepts a draft with min(1, target / draft) of the probabilities at
-    temperature 1, as the official code does, and "match" if it is the target's likeliest token.
-    stop_at_eos: once a block is done.
+    """Options of the decoder `s2d2`.
+
+    Attributes:
+        steps: of a block, over which its positions are spread evenly (None: its length).
+        threshold: a confidence above it commits without verification.
+        min_span: the shortest run of masks that is verified.
+        min_expected: how many drafts must be expected to be accepted.
+        acceptance: at temperature 0, "ratio" accepts a draft with min(1, target / draft) of the
+            probabilities at temperature 1, as the official code does, and "match" if it is the
+            target's likeliest token.
+        stop_at_eos: once a block is done.
     """
 
     steps: Positive | None = None
@@ -46,7 +59,8 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
     """Fill the response. A mask that is chosen stays and is chosen again, as in the official
     sampler.
 
-    Raises ValueError for a model whose logits predict the next position.
+    Raises:
+        ValueError: a model whose logits predict the next position.
     """
     x_1L = request.x_1L
     backbone = request.backbone
@@ -64,7 +78,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
         begin = block.start
         end = block.stop
         for step, quota in enumerate(schedule):
-            masked_N = begin + (x_1L[0, begin:end] == request.mask_id).nonzero()[:, 0]
+            masked_N = request.masked(begin, end)
             if not len(masked_N):
                 break
             logits_1NV, cache = backbone.context(x_1L, masked_N)
@@ -86,13 +100,10 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                         target_SV, draft_SV, drafts, temperature, sampler
                     )
                 committed = len(tokens)
-                how: list[How] = [
-                    "accepted" if number < accepted else "corrected" for number in range(committed)
-                ]
-                prob_C = target_SV[:committed].gather(
-                    1, torch.tensor(tokens, device=x_1L.device)[:, None]
-                )[:, 0]
-                request.commit(at_S[:committed], tokens, prob_C, how)
+                ways = ways_of(committed, accepted, "corrected")
+                token_C = torch.tensor(tokens, device=x_1L.device)
+                prob_C = probs_at(target_SV[:committed], token_C)
+                request.commit(at_S[:committed], tokens, prob_C, ways)
                 if accepted < run:
                     request.reject(
                         partial(rejected, at_S, drafts, accepted, logits_1NV[0, :run], logits_SV)
@@ -101,7 +112,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 request.record(window, at_S.tolist())
             least = min(quota, len(masked_N)) - committed
             if least > 0:
-                confidence_N = draft_NV.gather(1, token_N[:, None])[:, 0]
+                confidence_N = probs_at(draft_NV, token_N)
                 left = slice(committed, None)
                 commit_best(
                     request,
@@ -116,7 +127,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
         request.finish(block)
 
 
-def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
+def may_pay(draft_SV: Tensor, least: float) -> bool:
     """Whether at least this many drafts can be expected to be accepted (the official
     `soft_entropy_negexp`).
 
@@ -129,7 +140,7 @@ def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
     return float(torch.exp(-entropy_S).cumprod(0).sum()) >= least
 
 
-def accept_matching(target_SV: torch.Tensor, drafts: list[int]) -> tuple[list[int], int]:
+def accept_matching(target_SV: Tensor, drafts: list[int]) -> tuple[list[int], int]:
     """Accept drafts as long as they are the likeliest tokens; the first other one becomes that. As
     speculative_accept.
 
@@ -143,14 +154,16 @@ def accept_matching(target_SV: torch.Tensor, drafts: list[int]) -> tuple[list[in
     return [*drafts[:accepted], *best[accepted : accepted + 1]], accepted
 
 
-def verify(
-    request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tensor, cache: KeyValues
-) -> torch.Tensor:
+def verify(request: Request, begin: int, at_S: Tensor, draft_S: Tensor, cache: KeyValues) -> Tensor:
     """The targets' logits (S, V): a mask at each position sees the blocks before its own, and the
     tokens before itself.
 
-    begin: of the block. cache: what the draft's pass kept, the block with its masks last, which is
-    hidden again.
+    Args:
+        request: the response.
+        begin: of the block.
+        at_S: positions of the drafts.
+        draft_S: the drafts.
+        cache: what the draft's pass kept, the block with its masks last, which is hidden again.
     """
     x_L = request.x_1L[0]
     kept = cache.get_seq_length()
@@ -170,15 +183,16 @@ def verify(
 
 
 def rejected(
-    at_S: torch.Tensor,
+    at_S: Tensor,
     drafts: list[int],
     accepted: int,
-    draft_SV: torch.Tensor,
-    target_SV: torch.Tensor,
+    draft_SV: Tensor,
+    target_SV: Tensor,
 ) -> Rejected:
     """The drafts from the first that was not accepted on. draft_SV, target_SV: logits."""
-    token_R1 = torch.tensor(drafts[accepted:], device=at_S.device)[:, None]
+    token_R = torch.tensor(drafts[accepted:], device=at_S.device)
     draft_R, target_R = (
-        token_probs(of[accepted:], 1.0).gather(1, token_R1)[:, 0] for of in (draft_SV, target_SV)
+        probs_at(token_probs(logits_SV[accepted:], 1.0), token_R)
+        for logits_SV in (draft_SV, target_SV)
     )
     return Rejected(at_S[accepted:].tolist(), drafts[accepted:], draft_R, target_R)

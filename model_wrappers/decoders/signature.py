@@ -38,37 +38,48 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         _, *parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:  # it has no signature, or no parameter
         raise ValueError(f"{name} is no decoder: it must take a request") from error
-    kinds = {each.name: _evaluated(each.annotation, function) for each in parameters}
-    second = (
-        parameters[0]
-        if parameters
-        else inspect.Parameter("options", inspect.Parameter.KEYWORD_ONLY)
-    )
-    kind: Any = kinds.get(second.name)
-    if _is_options(kind):
-        defaults = _defaults(kind) if second.default in (None, second.empty) else second.default
-        if issubclass(kind, Options) and second.default is second.empty:
-            return Signature(kind, lambda options: ((options,), {}))
-        struct = _struct(
-            kind.__name__,
-            _types(kind),
-            {each: getattr(defaults, each) for each in _types(kind)},
-            kind,
-        )
-        return Signature(struct, partial(_placed, second, kind))
-    required = [each for each in parameters if each.default is each.empty and each.kind in (0, 1)]
+    kinds = [_evaluated(parameter.annotation, function) for parameter in parameters]
+    if parameters and _is_options(kinds[0]):
+        return _by_struct(parameters[0], kinds[0])
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind in (0, 1)
+    ]
     if not required:
-        named = {each.name: each.default for each in parameters if each.default is not each.empty}
-        types = {option: _type(kinds[option], default) for option, default in named.items()}
-        struct = _struct(f"{name}_options", types, named)
+        types: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
+        for parameter, kind in zip(parameters, kinds, strict=True):
+            if parameter.default is not parameter.empty:
+                types[parameter.name] = _type(kind, parameter.default)
+                defaults[parameter.name] = parameter.default
+        struct = _struct(f"{name}_options", types, defaults)
         return Signature(struct, lambda options: ((), msgspec.structs.asdict(options)))
-    if required == [second] and kind is second.empty:
+    if required == parameters[:1] and kinds[0] is inspect.Parameter.empty:
         return Signature(Options, lambda options: ((options,), {}))
     raise ValueError(
         f"{name} is no decoder: it must take (request, options), the options annotated with a"
         " dataclass or a struct derived from model_wrappers.options.Options, or options with"
         " defaults by name"
     )
+
+
+def _by_struct(parameter: inspect.Parameter, kind: Any) -> Signature:
+    """Options that are one argument, of a struct or a dataclass."""
+    is_bound = parameter.default not in (None, parameter.empty)
+    defaults = parameter.default if is_bound else _defaults(kind)
+    if parameter.default is parameter.empty and issubclass(kind, Options):
+        return Signature(kind, lambda options: ((options,), {}))
+    types = _types(kind)
+    struct = _struct(kind.__name__, types, {name: getattr(defaults, name) for name in types}, kind)
+
+    def arguments(options: Options) -> Arguments:
+        value = kind(**msgspec.structs.asdict(options))
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            return (), {parameter.name: value}
+        return (value,), {}
+
+    return Signature(struct, arguments)
 
 
 def name_of_function(function: Any) -> str:
@@ -89,14 +100,6 @@ def _is_options(kind: Any) -> bool:
     return isinstance(kind, type) and (issubclass(kind, Options) or dataclasses.is_dataclass(kind))
 
 
-def _placed(parameter: inspect.Parameter, kind: type, options: Options) -> Arguments:
-    """The options as the argument of a parameter, of the kind that it is annotated with."""
-    value = kind(**{name: getattr(options, name) for name in options.__struct_fields__})
-    if parameter.kind is parameter.KEYWORD_ONLY:
-        return (), {parameter.name: value}
-    return (value,), {}
-
-
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
     """An annotation; of one that is text what it names, where that is known."""
     if not isinstance(annotation, str):
@@ -113,10 +116,11 @@ def _types(kind: Any) -> dict[str, Any]:
         types = get_type_hints(kind, include_extras=True)
     except Exception:  # names that are not known here
         types = {}
-    fields = (
-        [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
-    )
-    return {name: types.get(name, Any) for name in fields or kind.__struct_fields__}
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    else:
+        names = kind.__struct_fields__
+    return {name: types.get(name, Any) for name in names}
 
 
 def _defaults(kind: Any) -> Any:
@@ -139,13 +143,12 @@ def _struct(
 ) -> type[Options]:
     """Options of these names, types and defaults, checked as `kind` checks them."""
     fields = [(option, types[option], default) for option, default in defaults.items()]
-    if issubclass(kind, Options):
-        bases = (kind,)
-        checks = None
-    else:
-        bases = (Options,)
+    base = kind
+    checks = None
+    if not issubclass(kind, Options):
+        base = Options
         checks = {"check": lambda options: kind(**msgspec.structs.asdict(options))}
     made: Any = msgspec.defstruct(
-        name, fields, bases=bases, namespace=checks, frozen=True, kw_only=True
+        name, fields, bases=(base,), namespace=checks, frozen=True, kw_only=True
     )
     return made

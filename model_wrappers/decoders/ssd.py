@@ -12,11 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from model_wrappers.decoders.llada import Choice, highest
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.trace import How, Rejected, Window
+from model_wrappers.trace import How, Rejected, Window, ways_of
 
 
 class SSDOptions(EndOptions, frozen=True, kw_only=True):
@@ -40,13 +41,10 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
     start = request.start
     choice = Choice(request, options)
     drafts: list[Link] = []
-    done = rounds = (
-        # done: steps that one-token-a-step LLaDA would have made; a block takes as many as it has
-        # masks
-        0
-    )
-    masks_per_block = (x_1L[0, start:] == backbone.mask_id).reshape(-1, request.block_length).sum(1)
-    steps_to_end: list[int] = masks_per_block.cumsum(0).tolist()  # of each block
+    rounds = 0
+    # Steps that one-token-a-step LLaDA would have made; a block takes as many as it has masks.
+    done = 0
+    steps_to_end = [len(request.masked(start, end)) for end in request.block_ends]
     length = steps_to_end[-1]
 
     def block_end(step: int) -> int:
@@ -54,50 +52,75 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
 
     while done < length:
         # Node k is the sequence with the first k drafts filled in.
-        nodes_KL = x_1L.repeat(len(drafts) + 1, 1)
-        for k, draft in enumerate(drafts):
-            nodes_KL[k + 1 :, draft.position] = draft.token
-        position_N = (x_1L[0, : block_end(done + len(drafts) + 1)] == backbone.mask_id).nonzero()[
-            :, 0
-        ]
+        nodes_KL = filled(x_1L, drafts)
+        steps = range(done, done + len(nodes_KL))
+        position_N = request.masked(0, block_end(steps.stop))
         logits_KNV = backbone.logits(nodes_KL, positions=position_N)
-
-        accepted = 0
-        own = ranked(nodes_KL[0], position_N, logits_KNV[0], block_end(done), choice)[:1]
-        while accepted < len(drafts) and [link[:2] for link in own] == [drafts[accepted][:2]]:
-            accepted += 1
-            at_end = done + accepted == length  # a node that fills the response chooses nothing
-            end = block_end(done + accepted)
-            own = (
-                []
-                if at_end
-                else ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], end, choice)[:1]
-            )
+        # A node that fills the response chooses nothing.
+        ends = [block_end(step) if step < length else 0 for step in steps]
+        accepted, chain = verified(nodes_KL, drafts, position_N, logits_KNV, ends, choice)
+        resolved = [*drafts[:accepted], *chain[:1]]
         last: How = "corrected" if accepted < len(drafts) else "unmasked"
-        how: list[How] = [
-            "accepted" if number < accepted else last for number in range(accepted + len(own))
-        ]
-        positions, tokens, confidences = map(list, zip(*drafts[:accepted], *own, strict=True))
-        request.commit(positions, tokens, confidences, how)
+        ways = ways_of(len(resolved), accepted, last)
+        positions, tokens, confidences = map(list, zip(*resolved, strict=True))
+        request.commit(positions, tokens, confidences, ways)
         if drafts:
             if accepted < len(drafts):
-                request.reject(
-                    partial(rejected, drafts[accepted:], position_N, logits_KNV[accepted:])
-                )
+                rest = drafts[accepted:]
+                request.reject(partial(rejected, rest, position_N, logits_KNV[accepted:]))
             first = drafts[0].position - start
-            request.record(Window(0, rounds, first, len(drafts), accepted, accepted + len(own)))
+            request.record(Window(0, rounds, first, len(drafts), accepted, len(resolved)))
             rounds += 1
         if options.stop_at_eos and fill_after_eos(request):
             break
-        done += accepted + len(own)
+        done += len(resolved)
         if done < length:
-            drafts = ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)[
-                : options.draft_length
-            ]
+            chain = ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)
+            drafts = chain[: options.draft_length]
+
+
+def filled(x_1L: Tensor, links: list[Link]) -> Tensor:
+    """The sequence with the first 0, 1, .. of the links filled in, (1 + number of links, L)."""
+    rows_KL = x_1L.repeat(len(links) + 1, 1)
+    for k, link in enumerate(links, 1):
+        rows_KL[k:, link.position] = link.token
+    return rows_KL
+
+
+def verified(
+    nodes_KL: Tensor,
+    drafts: list[Link],
+    position_N: Tensor,
+    logits_KNV: Tensor,
+    ends: list[int],
+    choice: Choice,
+) -> tuple[int, list[Link]]:
+    """Follow a chain as far as its nodes choose the drafts themselves.
+
+    Args:
+        nodes_KL: the sequence, and with the first draft, etc.
+        drafts: as many as there are nodes, or one fewer.
+        position_N: masked positions.
+        logits_KNV: of every node there.
+        ends: where the block of each node ends.
+        choice: of tokens.
+
+    Returns:
+        How many drafts are accepted, and what the node after these ranks, if it ran; else the one
+        before it.
+    """
+    accepted = 0
+    chain: list[Link] = []
+    while accepted < len(nodes_KL):
+        chain = ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], ends[accepted], choice)
+        if accepted == len(drafts) or not chain or chain[0][:2] != drafts[accepted][:2]:
+            break
+        accepted += 1
+    return accepted, chain
 
 
 def ranked(
-    x_L: torch.Tensor, position_N: torch.Tensor, logits_NV: torch.Tensor, end: int, choice: Choice
+    x_L: Tensor, position_N: Tensor, logits_NV: Tensor, end: int, choice: Choice
 ) -> list[Link]:
     """The masked positions before `end` with the tokens that the logits choose, most confident
     first."""
@@ -110,7 +133,7 @@ def ranked(
     )
 
 
-def rejected(links: list[Link], position_N: torch.Tensor, logits_KNV: torch.Tensor) -> Rejected:
+def rejected(links: list[Link], position_N: Tensor, logits_KNV: Tensor) -> Rejected:
     """Links that were not accepted; of logits (K, N, V) at positions (N,) row k is the node that
     judges link k."""
     number = {position: n for n, position in enumerate(position_N.tolist())}

@@ -9,10 +9,12 @@ M with the shadow, N positions whose logits are read, V vocabulary.
 """
 
 import torch
+from torch import Tensor
 
 from model_wrappers.decoders.llada import Choice, UnmaskOptions, highest
 from model_wrappers.options import Share
 from model_wrappers.request import Request, fill_after_eos
+from model_wrappers.sampling import probs_at
 
 # Most commits of a step: a share of the masks, within these bounds.
 LEAST_LIMIT = 5
@@ -23,8 +25,11 @@ FIRST_REVOCATIONS = 30
 
 
 class WINOOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """threshold: what a committed position's confidence exceeds. threshold_back: what a committed
-    token's confidence in the shadow must reach to stay.
+    """Options of the decoder `wino`.
+
+    Attributes:
+        threshold: what a committed position's confidence exceeds.
+        threshold_back: what a committed token's confidence in the shadow must reach to stay.
     """
 
     threshold: Share = 0.6
@@ -32,8 +37,11 @@ class WINOOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 def decode_wino(request: Request, options: WINOOptions) -> None:
-    """Fill the response. Raises ValueError for a backbone without `extend`: the shadow needs an
-    attention mask."""
+    """Fill the response.
+
+    Raises:
+        ValueError: a backbone without `extend`: the shadow needs an attention mask.
+    """
     if not request.backbone.can_extend:
         raise ValueError("wino needs a backbone with an attention mask (a method `extend`)")
     x_1L = request.x_1L
@@ -42,10 +50,9 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
     choice = Choice(request, options, torch.float64)
     given_L = x_1L[0] != mask_id
     for places in request.blocks():
-        begin = places.start
         end = places.stop
-        block = torch.arange(begin, end, device=x_1L.device)
-        choice.cache.begin_block(begin, end)
+        block = torch.arange(places.start, end, device=x_1L.device)
+        choice.cache.begin_block(places.start, end)
         shadow = Shadow(request, block)
         masked_L = x_1L[0] == mask_id
         last_accept = FIRST_REVOCATIONS
@@ -54,9 +61,8 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             position_N = first + masked_L[first:end].nonzero()[:, 0]
             if len(position_N) == 0:
                 break
-            # The model reads the candidates where they stand, and judges what is committed here
-            # through the shadow.
-            # committed here, so that they may be revoked
+            # The model reads the candidates where they stand, and judges through the shadow what is
+            # committed here, so that it may be revoked.
             held = block[~masked_L[block] & ~given_L[block]]
             read_N = torch.cat([position_N, shadow.of(held)])
             logits_NV = choice.cache.logits(
@@ -64,7 +70,7 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             )
             token_N, confidence_N, _ = choice(logits_NV[: len(position_N)])
             probs_NV = torch.softmax(logits_NV[len(position_N) :], -1, dtype=torch.float64)
-            back_N = probs_NV.gather(1, x_1L[0, held][:, None])[:, 0]
+            back_N = probs_at(probs_NV, x_1L[0, held])
 
             limit = min(max(int(len(position_N) * SHARE), LEAST_LIMIT), MOST_LIMIT)
             sure = int((confidence_N > options.threshold).sum())
@@ -89,11 +95,14 @@ class Shadow:
     whole.
 
     Where the model's logits come from the token before, a mask has the token before its position in
-    front of it, which it alone sees. position_M: of all tokens, in the sequence. visible_MM: bool,
-    what each sees.
+    front of it, which it alone sees.
+
+    Attributes:
+        position_M: of all tokens, in the sequence.
+        visible_MM: bool, what each sees.
     """
 
-    def __init__(self, request: Request, block: torch.Tensor) -> None:
+    def __init__(self, request: Request, block: Tensor) -> None:
         self._block = block
         self._mask_id = request.mask_id
         self._lead = -request.backbone.reads_at
@@ -110,11 +119,11 @@ class Shadow:
         for back in range(1 + self._lead):
             self.visible_MM[torch.arange(length, total, device=block.device), judged - back] = False
 
-    def of(self, held: torch.Tensor) -> torch.Tensor:
+    def of(self, held: Tensor) -> Tensor:
         """Indices of the masks that judge positions of the block."""
         return self._length + (held - self._block[0]) * (1 + self._lead) + self._lead
 
-    def behind(self, x_1L: torch.Tensor) -> torch.Tensor:
+    def behind(self, x_1L: Tensor) -> Tensor:
         """The sequence with the shadow after it, (1, M)."""
         shadow_1S = torch.full_like(self._at, self._mask_id)[None]
         if self._lead:

@@ -92,7 +92,3 @@ def test_what_has_no_likelihood_is_refused(nano: Backbone) -> None:
         log_likelihood(nano, some, none)
     with pytest.raises(ValueError, match="of an autoregressive model one before it"):
         log_likelihood(load_backbone("nano-ar"), none, some)
-    with pytest.raises(ValueError, match="draws=0"):
-        log_likelihood(nano, some, some, draws=0)
-    with pytest.raises(ValueError, match="exceed the limit of nano"):
-        log_likelihood(nano, some, some.repeat(nano.max_length))

@@ -13,6 +13,7 @@ from two_stream_reference import query_logits, sequential_law
 
 from harness.audit.oracle import total_variation
 from model_wrappers import Backbone, decode
+from model_wrappers.decoders.fef import FeFOptions
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confidence
 
@@ -97,11 +98,11 @@ def test_a_fresh_context_costs_a_query_that_doubts_and_a_context_pass(prompt: to
 # From the most confident position to the least
 def test_the_likeliest_comes_first_and_ties_from_left_to_right() -> None:
     context = {
-        4: torch.tensor([1.0, 0, 9]),
-        7: torch.tensor([0.0, 5, 9]),
-        9: torch.tensor([0.0, 1, 9]),
+        4: torch.tensor([1.0, 0, -torch.inf]),
+        7: torch.tensor([0.0, 5, -torch.inf]),
+        9: torch.tensor([0.0, 1, -torch.inf]),
     }
-    assert by_confidence(context, excluded=[2]) == [7, 4, 9]
+    assert by_confidence(context) == [7, 4, 9]
 
 
 def test_a_response_ends_at_an_eos_that_nothing_unresolved_precedes(prompt: torch.Tensor) -> None:
@@ -131,20 +132,21 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
 
 
 def verifier(backbone: Backbone) -> TwoStreamVerifier:
-    made = TwoStreamVerifier(request_for(backbone, ROW), window=8)
+    made = TwoStreamVerifier(request_for(backbone, ROW), FeFOptions(window=8))
     made.begin(SEGMENT)
     return made
 
 
 def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
     """Target logits of a window, (W, V)."""
-    return made.verify(segment, Proposal(drafts, None, None)).logits_WV
+    return made.verify(segment, Proposal(drafts)).logits_WV
 
 
 def test_targets_equal_those_without_a_cache(backbone: Backbone) -> None:
     expected_WV = torch.stack(
         [query_logits(backbone, ROW, SEGMENT, DRAFTS[:m]) for m in range(len(SEGMENT))]
     )
+    expected_WV[:, backbone.mask_id] = -torch.inf
     torch.testing.assert_close(verified(verifier(backbone), SEGMENT, DRAFTS), expected_WV, **CLOSE)
 
 
@@ -152,7 +154,7 @@ def test_targets_equal_those_without_a_cache(backbone: Backbone) -> None:
 def test_targets_do_not_depend_on_the_window(backbone: Backbone, window: int) -> None:
     whole_WV = verified(verifier(backbone), SEGMENT, DRAFTS)
     request = request_for(backbone, ROW)
-    made = TwoStreamVerifier(request, window=window)
+    made = TwoStreamVerifier(request, FeFOptions(window=window))
     made.begin(SEGMENT)
     for start in range(0, len(SEGMENT), window):
         part = slice(start, start + window)
@@ -164,7 +166,7 @@ def test_targets_do_not_depend_on_the_window(backbone: Backbone, window: int) ->
 @pytest.mark.parametrize("accepted", [0, 1, 3])
 def test_rejected_drafts_leave_nothing_behind(backbone: Backbone, accepted: int) -> None:
     request = request_for(backbone, ROW)
-    made = TwoStreamVerifier(request, window=8)
+    made = TwoStreamVerifier(request, FeFOptions(window=8))
     made.begin(SEGMENT)
     verified(made, SEGMENT, DRAFTS)
     kept = [*DRAFTS[:accepted], 30]  # the draft after those was rejected
@@ -177,7 +179,7 @@ def test_rejected_drafts_leave_nothing_behind(backbone: Backbone, accepted: int)
 
 
 def test_the_context_pass_gives_the_target_of_the_first_position(backbone: Backbone) -> None:
-    made = TwoStreamVerifier(request_for(backbone, ROW), window=8)
+    made = TwoStreamVerifier(request_for(backbone, ROW), FeFOptions(window=8))
     root_V = made.begin(SEGMENT)[SEGMENT[0]]
     torch.testing.assert_close(root_V, verified(made, SEGMENT, DRAFTS)[0], **CLOSE)
 

@@ -1,9 +1,20 @@
-"""FeF-DLLM: algorithm.py is the paper's Algorithm 2, line by line. windows.py has its options,
-drafts and commits, targets.py where targets come from (two_stream.py: on top of cached keys and
-values).
+"""FeF-DLLM, the paper's Algorithm 2.
+
+algorithm.py is its loop, state.py what the loop advances, targets.py where targets come from, and
+two_stream.py the same on top of cached keys and values.
 """
 
-from model_wrappers.decoders.fef.algorithm import decode_fef, make_verifier
-from model_wrappers.decoders.fef.windows import FeFOptions
+from model_wrappers.decoders.fef.algorithm import decode_fef
+from model_wrappers.decoders.fef.options import FeFOptions
+from model_wrappers.decoders.fef.state import make_verifier
+from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 
-__all__ = ["FeFOptions", "decode_fef", "make_verifier"]
+__all__ = [
+    "FeFOptions",
+    "FullVerifier",
+    "Proposal",
+    "TwoStreamVerifier",
+    "decode_fef",
+    "make_verifier",
+]

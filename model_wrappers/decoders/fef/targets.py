@@ -1,155 +1,152 @@
-"""Where FeF-DLLM's targets come from: what a verifier is, and the paper's, one row per draft.
+"""Where FeF-DLLM's targets come from: the paper's verification, one row a draft.
 
-It gives, for the positions j_1, j_2, ... of a window, the target of each given the drafts before it
-and nothing of those after it. Another one, on top of cached keys and values, is two_stream.py.
-Shapes: L length of prompt and response, W window, V vocabulary, R rows, N positions.
+Targets are, for the positions j_1, j_2, ... of a window, the distribution of each given the drafts
+before it and nothing of those after it. two_stream.py has another verification, on top of cached
+keys and values. Shapes: L length of prompt and response, W window, V vocabulary, R rows, N
+positions.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.decoders.fef.options import FeFOptions
 from model_wrappers.request import Request
-from model_wrappers.sampling import token_probs
+from model_wrappers.sampling import probs_at, token_probs
 
-PositionLogits = dict[int, torch.Tensor]  # position in the sequence -> logits (V,)
+PositionLogits = dict[int, Tensor]  # position in the sequence -> logits (V,)
 
 
 class Proposal(NamedTuple):
-    """What a window is verified on: W drafts, the probs that they were drawn from, and the draft
-    logits; none without speculation.
+    """The drafts of a window; none without speculation.
 
-    first_target_1V: target logits of the first position, where a pass gave them already; the
-    verification leaves it out.
+    Attributes:
+        tokens: W drafts.
+        probs_WV: what they were drawn from, rho.
+        logits_WV: the logits of these.
+        first_is_target: the first position's logits are the target's own, so that the verification
+            leaves it out.
     """
 
     tokens: list[int]
-    probs_WV: torch.Tensor | None
-    first_target_1V: torch.Tensor | None
-    logits_WV: torch.Tensor | None = None
+    probs_WV: Tensor = torch.empty(0)
+    logits_WV: Tensor = torch.empty(0)
+    first_is_target: bool = False
 
 
-class Verified(NamedTuple):
-    """Target logits of a window, and draft logits of positions to come.
+class Targets(NamedTuple):
+    """The targets of a window, and draft logits of positions to come.
 
-    next_drafts: by the number of accepted drafts, the logits of the positions after these given
-    these alone.
+    Attributes:
+        logits_WV: logits of the targets, pi, one for each position.
+        next_drafts: by the number of accepted drafts, the logits of the positions after these given
+            these alone.
+        before_doubt: the position after these needs another context first.
     """
 
-    logits_WV: torch.Tensor
+    logits_WV: Tensor
     next_drafts: dict[int, PositionLogits]
-
-    def probs_of(self, tokens: list[int], exclude: list[int]) -> torch.Tensor:
-        """The target's probability, at temperature 1, of a token at each of the first positions:
-        float64 (N,)."""
-        probs_NV = token_probs(self.logits_WV[: len(tokens)], 1.0, exclude=exclude)
-        return probs_NV.gather(1, ids_tensor(tokens, probs_NV)[:, None])[:, 0]
-
-
-class Verifier(Protocol):
-    """What the decoder asks. segment: the unresolved positions that come next, in the order they
-    are resolved in.
-
-    context: logits at the segment's positions from the pass that `segment` has just made, the
-    target's own at the first one; {} where it made none.
-    """
-
-    context: PositionLogits
-
-    def segment(self, unresolved: list[int]) -> list[int]:
-        """The positions that come next of the unresolved ones."""
-
-    def draft(self, segment: list[int]) -> PositionLogits:
-        """Draft logits of the next window at least, given what is resolved, by a pass of their
-        own."""
-
-    def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
-        """Which positions need another context first, bool (W,). best_W: probability of their best
-        token."""
-
-    def verify(self, segment: list[int], proposal: Proposal) -> Verified:
-        """Targets of the window: as many positions as there are drafts, one if there are none,
-        fewer before doubt."""
-
-    def advance(self, count: int, accepted: int) -> None:
-        """The first `count` positions of the segment are resolved, `accepted` of them by drafts."""
+    before_doubt: bool = False
 
 
 class FullVerifier:
-    """The paper's Algorithm 2: input m of a batch is the sequence with the drafts before position m
-    filled in.
+    """The paper's: input m of a batch is the sequence with the drafts before position m filled in.
 
-    want_drafts: verification gives draft logits of the positions to come, too.
+    With `reuse_drafts` a verification gives draft logits of the positions to come, too. All logits
+    have -inf at ids without probability in draft and target: the mask and, if it is to be, EOS.
+
+    Attributes:
+        context: logits at a segment's positions from the pass that `segment` has made, the target's
+            own at the first one; {} where it makes none.
     """
 
-    def __init__(self, request: Request, window: int, want_drafts: bool = False) -> None:
+    def __init__(self, request: Request, options: FeFOptions) -> None:
         self._backbone = request.backbone
         self._draft = request.draft
         self._x_1L = request.x_1L
-        self._window = window
-        self._want_drafts = want_drafts
+        self._options = options
+        excluded = [request.mask_id]
+        if options.logits_eos_inf:
+            excluded.append(request.backbone.eos_id)
+        self._excluded = ids_tensor(excluded, request.x_1L)
         self.context: PositionLogits = {}
 
     def segment(self, unresolved: list[int]) -> list[int]:
-        """All of them: every pass runs the whole sequence."""
+        """The positions that windows are taken of next, in their order.
+
+        Here these are all: every pass runs the whole sequence.
+        """
         return unresolved
 
-    def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
-        """None: every target is conditioned on all that is resolved."""
+    def in_doubt(self, segment: list[int], best_W: Tensor) -> Tensor:
+        """Which positions need another context first, bool (W,).
+
+        Here none does: every target is conditioned on all that is resolved.
+
+        Args:
+            segment: what is unresolved of it.
+            best_W: the probability of each position's best token.
+        """
         return torch.zeros_like(best_W, dtype=torch.bool)
 
-    def advance(self, count: int, accepted: int) -> None:
-        """Nothing is kept of a segment."""
-
     def draft(self, segment: list[int]) -> PositionLogits:
-        """Of the next window, from one forward of the sequence as it is."""
-        return draft_forward(self._draft, self._x_1L, segment[: self._window])
+        """Draft logits of the next window, from one forward of the sequence as it is."""
+        window = segment[: self._options.window]
+        logits_1WV = self._draft.logits(self._x_1L, positions=ids_tensor(window, self._x_1L))
+        return dict(zip(window, self._restricted(logits_1WV[0]), strict=True))
 
-    def verify(self, segment: list[int], proposal: Proposal) -> Verified:
-        """One batch; with `want_drafts` one more row has all drafts, so that each row gives next
-        drafts."""
-        wide = max(1, len(proposal.tokens))
-        skip = proposal.first_target_1V is not None
-        want_drafts = self._want_drafts
-        rows = range(int(skip), wide + (want_drafts and wide < len(segment)))
+    def _restricted(self, logits: Tensor) -> Tensor:
+        """Logits (..., V) without the ids that have no probability."""
+        return logits.index_fill(-1, self._excluded, -torch.inf)
+
+    def verify(self, segment: list[int], drafts: Proposal) -> Targets:
+        """The targets of a window's positions, from one batch.
+
+        Args:
+            segment: what is unresolved of it, the window first.
+            drafts: of the window.
+
+        Returns:
+            As many targets as there are drafts, one if there are none.
+        """
+        width = max(1, len(drafts.tokens))
+        first = int(drafts.first_is_target)
+        reuse = self._options.reuse_drafts
+        # For the next drafts one more row has all drafts, and every row is read a window further.
+        rows = range(first, width + (reuse and width < len(segment)))
         if not rows:
-            return with_first(
-                proposal, torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device)
-            )
+            return Targets(drafts.logits_WV[:1], {})
         inputs_RL = self._x_1L.repeat(len(rows), 1)
         for m, input_L in zip(rows, inputs_RL, strict=True):
-            input_L[segment[:m]] = ids_tensor(proposal.tokens[:m], input_L)
-        # A row is read at its own position, and where drafts are wanted at as many as a window
-        # after it.
-        reads = [segment[m : m + 1 + (self._window if want_drafts else 0)] for m in rows]
-        most = max(map(len, reads))
-        filled = [read + read[-1:] * (most - len(read)) for read in reads]
-        logits_RNV = self._backbone.logits(inputs_RL, positions=ids_tensor(filled, self._x_1L))
-        of_rows = [dict(zip(*pair, strict=False)) for pair in zip(reads, logits_RNV, strict=True)]
-        next_drafts = dict(zip(rows, of_rows, strict=True)) if want_drafts else {}
-        return with_first(proposal, logits_RNV[: wide - skip, 0], next_drafts)
+            input_L[segment[:m]] = ids_tensor(drafts.tokens[:m], input_L)
+        ahead = self._options.window if reuse else 0
+        reads = [segment[m : m + 1 + ahead] for m in rows]
+        longest = max(map(len, reads))
+        filled = [read + read[-1:] * (longest - len(read)) for read in reads]
+        read_RN = ids_tensor(filled, self._x_1L)
+        logits_RNV = self._restricted(self._backbone.logits(inputs_RL, positions=read_RN))
+        next_drafts = {}
+        if reuse:
+            for m, read, logits_NV in zip(rows, reads, logits_RNV, strict=True):
+                next_drafts[m] = dict(zip(read, logits_NV, strict=False))
+        return Targets(with_first(drafts, logits_RNV[: width - first, 0]), next_drafts)
 
 
-def with_first(
-    proposal: Proposal,
-    logits_NV: torch.Tensor,
-    next_drafts: dict[int, PositionLogits] | None = None,
-) -> Verified:
-    """The verified logits, after those of the first position where the proposal has them."""
-    whole_WV = (
-        logits_NV
-        if proposal.first_target_1V is None
-        else torch.cat([proposal.first_target_1V, logits_NV])
-    )
-    return Verified(whole_WV, next_drafts or {})
+def with_first(drafts: Proposal, logits_NV: Tensor) -> Tensor:
+    """Verified logits, after those of the first position where these are known."""
+    if not drafts.first_is_target:
+        return logits_NV
+    return torch.cat([drafts.logits_WV[:1], logits_NV])
 
 
-def draft_forward(draft: Ledger, x_1L: torch.Tensor, positions: list[int]) -> PositionLogits:
-    return dict(
-        zip(positions, draft.logits(x_1L, positions=ids_tensor(positions, x_1L))[0], strict=True)
-    )
+def probs_of(logits_WV: Tensor, tokens: list[int], exclude: list[int] | None = None) -> Tensor:
+    """The probability, at temperature 1, of a token at each of the first positions: float64
+    (N,)."""
+    probs_NV = token_probs(logits_WV[: len(tokens)], 1.0, exclude=exclude)
+    return probs_at(probs_NV, ids_tensor(tokens, probs_NV))
 
 
-def ids_tensor(values: object, like: torch.Tensor) -> torch.Tensor:
+def ids_tensor(values: object, like: Tensor) -> Tensor:
+    """Ids or positions as a LongTensor on the device of another tensor."""
     return torch.tensor(values, dtype=torch.long, device=like.device)

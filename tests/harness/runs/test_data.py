@@ -19,7 +19,7 @@ from harness.runs.loading import load
 from harness.runs.problems import load_problems, prepare, prompts_of
 from harness.suites.registry import SUITES, drawn, suite_named, write_problems
 from model_wrappers import load_backbone
-from model_wrappers.backbones.registry import SHIPPED, TRAINED
+from model_wrappers.backbones.registry import SHIPPED
 from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel
 
@@ -99,7 +99,8 @@ def test_a_chat_template_that_fails_is_refused(template: str, says: str) -> None
 
 
 def test_a_run_renders_the_template_with_what_its_configuration_has(tmp_path: Path) -> None:
-    shutil.copytree(SHIPPED["nano"], model := tmp_path / "model", ignore=lambda *_: [*TRAINED])
+    trained = [folder.name for folder in SHIPPED.values()]
+    shutil.copytree(SHIPPED["nano"], model := tmp_path / "model", ignore=lambda *_: trained)
     (model / "chat_template.jinja").write_text("{{ mood }}: {{ messages[-1].content }}")
     line = (
         "--suite",

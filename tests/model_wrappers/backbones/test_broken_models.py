@@ -190,8 +190,6 @@ def test_angles_that_are_not_computed_are_refused(
         ({"eos_token_id": 40}, "eos_token_id of its vocabulary, 0 to 39, not 40"),
         ({"d_model": None}, "names no sizes"),
         ({"quantization_config": {"quant_method": "x"}}, "its weights are quantized"),
-        # of another architecture
-        ({"activation_type": "swiglu"}, "activation_type"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(

@@ -11,6 +11,7 @@ from fef_reference import LENGTH, PROMPT, enumerated_law, reference_law, target,
 
 from harness.audit.oracle import total_variation
 from model_wrappers import Backbone, decode
+from model_wrappers.decoders.fef import FeFOptions
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
@@ -34,7 +35,7 @@ def savings_at_night(*counts: int) -> pytest.MarkDecorator:
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An adaptive window that cuts on the tiny, unsure models, too."""
-    monkeypatch.setattr("model_wrappers.decoders.fef.windows.LEAST_CHANCE", 0.3)
+    monkeypatch.setattr("model_wrappers.decoders.fef.state.LEAST_CHANCE", 0.3)
 
 
 @savings_at_night(2)
@@ -166,13 +167,15 @@ def test_next_drafts_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None
     """Any draft probs would leave the decoder exact; these are the ones that get drafts
     accepted."""
     row, segment, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
-    verifier = FullVerifier(request_for(tiny, row, start=2), window=3, want_drafts=True)
-    verified = verifier.verify(segment, Proposal(drafts, None, None))
+    options = FeFOptions(window=3, reuse_drafts=True)
+    verifier = FullVerifier(request_for(tiny, row, start=2), options)
+    verified = verifier.verify(segment, Proposal(drafts))
     assert sorted(verified.next_drafts) == [0, 1, 2, 3]
     for accepted, logits in verified.next_drafts.items():
         given = torch.tensor([[*row[:2], *drafts[:accepted], *row[2 + accepted :]]])
         following = segment[accepted + (accepted < 3) :][:3]
-        expected_LV = tiny.logits(given)[0]
+        expected_LV = tiny.logits(given)[0].clone()
+        expected_LV[:, tiny.mask_id] = -torch.inf
         for position in following:
             torch.testing.assert_close(
                 logits[position], expected_LV[position], atol=1e-5, rtol=1e-4

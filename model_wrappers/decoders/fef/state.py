@@ -1,0 +1,232 @@
+"""What FeF-DLLM's loop advances: the unresolved positions, their drafts, and the confidences.
+
+The savings leave the output distribution as it is: accepting with min(1, pi / rho) and correcting
+from the residual gives pi for every rho that is fixed before the drafts are drawn from it (Theorem
+1). So draft probs may come from anywhere; only acceptance changes. Shapes: W window, V vocabulary,
+N committed positions.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from model_wrappers.decoders.fef.options import FeFOptions
+from model_wrappers.decoders.fef.targets import (
+    FullVerifier,
+    PositionLogits,
+    Proposal,
+    Targets,
+    probs_of,
+)
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.diffusion import KERNELS
+from model_wrappers.request import Request
+from model_wrappers.sampling import draw, lowest, token_probs
+from model_wrappers.trace import Rejected, Window, ways_of
+
+# Adaptive window: a draft is verified if all before it are accepted with this probability.
+LEAST_CHANCE = 0.02
+
+
+class State:
+    """The state of Algorithm 2 on one response.
+
+    Attributes:
+        unresolved: the block's positions that have no token in this step (J_t), ascending.
+        confidence: of the latest token at each position of the block (C).
+        after_eos: with stop_at_eos, what is left of the response once all up to an EOS is resolved.
+    """
+
+    def __init__(self, request: Request, options: FeFOptions) -> None:
+        self._request = request
+        self._options = options
+        self._verifier = make_verifier(request, options)
+        self._kernel = KERNELS[options.kernel](request.backbone.vocab_size, request.mask_id)
+        self._unranked: list[int] | None = None  # ids without confidence
+        if options.confidence_eos_eot_inf:
+            self._unranked = request.backbone.ends_out_of_confidence(request.temperature)
+        self._one_model = request.draft.is_model_of(request.backbone)
+        self._predicted = self._corrupt_response()
+        self._drafts: Proposal  # of the last window
+        self._targets: Targets
+        self.after_eos: list[int] = []
+
+    def _corrupt_response(self) -> list[int]:
+        """The predicted positions (J_pred): those that hold masks; under the uniform kernel all
+        that were not given."""
+        request = self._request
+        masked = request.masked(request.start)
+        noise = self._kernel.corrupt(request.x_1L[0, masked], 1.0, request.sampler)
+        if self._options.kernel == "absorbing":
+            return list(masked.tolist())
+        # Draws do not show which positions are corrupted, as masks do.
+        request.remask(masked.tolist(), noise)
+        response = range(request.start, request.x_1L.shape[1])
+        return [at for at in response if at not in request.given]
+
+    def begin_block(self, block: range) -> None:
+        """Take the predicted positions of a block, all of which are unresolved."""
+        self._block = block
+        self.unresolved = [at for at in self._predicted if at in block]
+        # 0.29 * 100 is 28.999999999999996
+        self._n_rm = math.floor(self._options.remask_fraction * len(self.unresolved) + 1e-9)
+        self.confidence: dict[int, float] = {}
+        self._draft_logits: PositionLogits = {}  # of positions to come
+        self._target_logits: PositionLogits = {}  # of this step, with reuse_drafts
+
+    def begin_step(self, step: int) -> None:
+        """Begin a diffusion step (s)."""
+        self._step = step
+        self._round = 0
+        self._segment: list[int] = []  # what the next windows are taken of
+        self._first_is_target = False  # at the next position the draft logits are the target's
+        if self._options.confidence_scope == "pass":
+            self.confidence = {}
+
+    def next_window(self) -> list[int]:
+        """The next unresolved positions, at most a window of them."""
+        if not self._segment:
+            self._segment = self._verifier.segment(self.unresolved)
+            if self._verifier.context and self._one_model:
+                self._draft_logits = self._verifier.context
+                self._first_is_target = True
+        return self._segment[: self._options.window]
+
+    def draft(self, window: list[int]) -> Proposal:
+        """Draw drafts of a window (z ~ rho), fewer with an adaptive one; none without
+        speculation."""
+        self._drafts = Proposal([])
+        if not self._options.speculative:
+            return self._drafts
+        if any(at not in self._draft_logits for at in window):
+            self._draft_logits = self._verifier.draft(self._segment)
+            self._first_is_target = self._one_model
+        logits_WV = torch.stack([self._draft_logits[at] for at in window])
+        if self._options.adaptive_window:
+            logits_WV = logits_WV[self._chances(logits_WV) >= LEAST_CHANCE]
+        temperature = self._request.temperature
+        probs_WV = token_probs(logits_WV, temperature)
+        tokens = draw(probs_WV, temperature, self._request.sampler).tolist()
+        is_known = self._options.skip_root_row and self._first_is_target
+        self._drafts = Proposal(tokens, probs_WV, logits_WV, is_known)
+        return self._drafts
+
+    def _chances(self, logits_WV: Tensor) -> Tensor:
+        """By the draft probs, the chance of each position that all before it are accepted and not
+        in doubt, (W,)."""
+        accepted_W = token_probs(logits_WV, 1.0).amax(1)
+        is_doubtful_W = self._verifier.in_doubt(self._segment, accepted_W)
+        if self._first_is_target:
+            accepted_W[0] = 1
+        accepted_W[is_doubtful_W] = 0
+        return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
+
+    def targets(self, window: list[int], drafts: Proposal) -> Targets:
+        """Verify a window: the targets (pi) of its positions, each given the drafts before it."""
+        self._targets = self._verifier.verify(self._segment, drafts)
+        return self._targets
+
+    def commit(self, window: list[int], tokens: list[int], accepted: int) -> None:
+        """Resolve the first positions of a window.
+
+        Args:
+            window: the positions that were verified last.
+            tokens: of the first positions; none where the first one is in doubt.
+            accepted: how many of these are accepted drafts.
+        """
+        resolved = window[: len(tokens)]
+        if tokens:
+            probs_N = probs_of(self._targets.logits_WV, tokens, exclude=self._unranked)
+            ways = ways_of(len(tokens), accepted, "corrected" if self._drafts.tokens else "drawn")
+            if accepted and self._drafts.first_is_target:
+                ways[0] = "known"
+            self._request.commit(resolved, tokens, probs_N, ways)
+            if self._options.speculative:
+                self._record(window, len(tokens), accepted)
+            self._round += 1
+            self.confidence |= dict(zip(resolved, probs_N.tolist(), strict=True))
+            self._keep_draft_logits(resolved, accepted)
+        self._segment = self._segment[len(tokens) :]
+        if self._targets.before_doubt and accepted == len(self._targets.logits_WV):
+            self._segment = []  # the position in doubt begins a new one
+        self.unresolved = [at for at in self.unresolved if at not in resolved]
+        if self._options.stop_at_eos and self._step == self._options.steps - 1:
+            end = min(self.unresolved, default=self._block.stop)
+            if self._request.has_eos(end):
+                self.after_eos = [at for at in self._predicted if at >= end]
+                self.unresolved = []
+
+    def _record(self, window: list[int], committed: int, accepted: int) -> None:
+        """Note the window, and before it the drafts that were not accepted."""
+        request = self._request
+        proposed = min(len(self._targets.logits_WV), len(self._drafts.tokens))
+        lost = slice(accepted, proposed)
+
+        def rejected() -> Rejected:
+            tokens = self._drafts.tokens[lost]
+            draft_N, target_N = (
+                probs_of(logits_WV[lost], tokens)
+                for logits_WV in (self._drafts.logits_WV, self._targets.logits_WV)
+            )
+            return Rejected(window[lost], tokens, draft_N, target_N)
+
+        if accepted < proposed:
+            request.reject(rejected)
+        start = window[0] - request.start
+        request.record(
+            Window(self._step, self._round, start, proposed, accepted, committed),
+            window[: max(proposed, committed)],
+        )
+
+    def _keep_draft_logits(self, resolved: list[int], accepted: int) -> None:
+        """Keep what a window leaves for the drafts of the next one, and of the next step."""
+        all_accepted = accepted == len(self._drafts.tokens)
+        reuse = self._options.reuse_drafts
+        if reuse:
+            self._target_logits |= zip(resolved, self._targets.logits_WV, strict=False)
+            self._draft_logits = self._targets.next_drafts.get(accepted, {})
+        elif not all_accepted:
+            self._draft_logits = {}
+        self._first_is_target = reuse and all_accepted
+
+    def remask_least_confident(self) -> None:
+        """Re-corrupt the n_rm positions of the lowest confidence; they are unresolved again.
+
+        With `remask_below` these are of the positions below it. With `reuse_drafts` the targets of
+        this step are the drafts of the next.
+        """
+        request = self._request
+        below = math.inf if self._options.remask_below is None else self._options.remask_below
+        doubtful = {at: share for at, share in self.confidence.items() if share < below}
+        self.unresolved = sorted(lowest(doubtful, self._n_rm))
+        clean = request.x_1L[0, self.unresolved]
+        request.remask(self.unresolved, self._kernel.corrupt(clean, 1.0, request.sampler))
+        self._draft_logits = self._target_logits
+        self._target_logits = {}
+
+
+def make_verifier(request: Request, options: FeFOptions) -> FullVerifier:
+    """The verification that targets come from.
+
+    Raises:
+        ValueError: what the backbone cannot serve.
+    """
+    backbone = request.backbone
+    if backbone.max_length is not None and options.window > backbone.max_length:
+        raise ValueError(
+            f"window={options.window} exceeds the model's limit of {backbone.max_length} tokens"
+        )
+    if options.verify == "full":
+        return FullVerifier(request, options)
+    if not backbone.can_extend:
+        raise ValueError(
+            "verify='two-stream' needs a backbone with cached attention (a method `extend`); use"
+            " 'full'"
+        )
+    if backbone.reads_at and request.grid is not None:
+        raise ValueError(
+            "verify='two-stream' needs the token before a position next to its query, and here it"
+            " may be of a finished block: use 'full'"
+        )
+    return TwoStreamVerifier(request, options)
