@@ -269,9 +269,9 @@ def tune(options: TuneOptions) -> None:
     own = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
-    from harness.measures.captions import setting
+    from harness.measures.card import card_line
     from harness.measures.choosing import RULE, choose, dev_of, finalists
-    from harness.measures.seconds import timing_sentences, with_speed
+    from harness.measures.seconds import with_speed
     from harness.measures.table import measure
     from harness.options import checked
     from harness.records.store import problems_of, read_meta, read_run, write_atomically
@@ -345,9 +345,7 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    page = described(
-        chosen, spaces, ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))]
-    )
+    page = described(chosen, spaces, ["Chosen on these:", card_line(dev, measure(dev))])
     write_atomically(options.out / "choice.md", page)
     print(page)
     print(f"the choice: {options.out}/choice.json")
