@@ -111,4 +111,4 @@ def test_a_block_model_says_when_its_blocks_are_others(tmp_path: Path) -> None:
     assert main([*line, *wide]) == 0
     markdown = (tmp_path / "wide" / "tables" / "main.md").read_text()
     assert read_run(tmp_path / "wide").config.methods["llada"].suites["gsm8k"].block_length == 4
-    assert "block\\_length=8, model\\_blocks=4" in markdown
+    assert "block\\_length=8, stop\\_at\\_eos=True, model\\_blocks=4" in markdown
