@@ -319,9 +319,9 @@ def tune(options: TuneOptions) -> None:
     """Decode the settings, choose, and write choice.json and choice.md. Raises UserError."""
     tried = settings_tried(options)
     # What takes seconds to import comes after what may be refused.
-    from harness.measures.captions import setting
+    from harness.measures.card import card_line
     from harness.measures.choosing import RULE, choose, dev_of, finalists
-    from harness.measures.seconds import timing_sentences, with_speed
+    from harness.measures.seconds import with_speed
     from harness.measures.table import measure
     from harness.records.store import problems_of, read_meta, read_run, write_atomically
     from harness.runs.resolve import resolve
@@ -358,7 +358,7 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, tried.spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    timing = ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))]
+    timing = ["Chosen on these:", card_line(dev, measure(dev))]
     page = described(chosen, tried.spaces, timing)
     write_atomically(options.out / "choice.md", page)
     print(page)

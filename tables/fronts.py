@@ -18,67 +18,64 @@ from msgspec import structs
 
 from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import curves, differ_in_one_option, series_of
-from harness.measures.table import REFERENCE, measure, suite_titles, timed
+from harness.measures.table import REFERENCE, method_labels, suite_titles, timed
 from harness.methods.presets import TUNED
 from harness.records.store import Run
-from tables.charts import UNTIMED, legend_below, looks_of, need, new_figure, plain_log, whiskers
+from tables.charts import UNTIMED, Drawn, draw, legend_below, looks_of, need, new_figure, plain_log
+from tables.series import Series, series_of_rows
 
-# around a point; in points
-PLACES = [(side, distance) for distance in (5, 11, 18, 27) for side in range(8)]
+# offsets around a point, in points: the nearest first
+DISTANCES = (5, 11, 18, 27)
+ANGLES = [math.pi / 4 * side for side in range(8)]
 
 
-def _side(offset: float, after: str, before: str) -> str:
+def _aligned(offset: float, after: str, before: str) -> str:
     """How a text is aligned that is this far from its point."""
-    if offset > 0.1:
-        return after
-    return before if offset < -0.1 else "center"
+    if abs(offset) < 0.1:
+        return "center"
+    return after if offset > 0 else before
 
 
-def name_points(
-    figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]], dots: Sequence[Any]
-) -> bool:
-    """Write each name next to its point, in the first place that covers no dot and no other name;
-    whether all had one.
+def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
+    """Write each series' name next to its highest point, where it covers no point and no name.
 
-    If one had none, nothing is written. points, dots: in the axes' data. A name that is not at its
-    point has a line.
+    Args:
+        figure, axes: where the series are drawn already.
+        series: to be named; a name that is not at its point has a line.
+
+    Returns:
+        Whether all had a place; if one had none, nothing is written.
     """
     figure.draw_without_rendering()  # the layout, which decides what covers what
     inside = axes.get_window_extent()
     size = figure.dpi / 72 * 5  # of a dot, in pixels
-    taken = [
-        Bbox.from_bounds(x - size / 2, y - size / 2, size, size)
-        for x, y in axes.transData.transform(list(dots))
-    ]
+    dots = [point for each in series for point in zip(each.x, each.y, strict=True)]
+    pixels = axes.transData.transform(dots)
+    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in pixels]
     written: list[Any] = []
-    for name, point in points.items():
-        for side, distance in PLACES:
-            x = math.cos(side * math.pi / 4)
-            y = math.sin(side * math.pi / 4)
+    for each in series:
+        best = int(np.argmax(each.y))
+        for distance, angle in itertools.product(DISTANCES, ANGLES):
+            x = math.cos(angle)
+            y = math.sin(angle)
+            line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.4}
             text = axes.annotate(
-                name,
-                point,
+                each.name,
+                (each.x[best], each.y[best]),
                 (distance * x, distance * y),
                 textcoords="offset points",
-                ha=_side(x, "left", "right"),
-                va=_side(y, "bottom", "top"),
+                ha=_aligned(x, "left", "right"),
+                va=_aligned(y, "bottom", "top"),
                 fontsize=6,
-                arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.4}
-                if distance > PLACES[0][1]
-                else None,
+                arrowprops=line if distance > DISTANCES[0] else None,
             )
-            written.append(text)
             box = text.get_window_extent()
-            within = (
-                inside.x0 <= box.x0
-                and box.x1 <= inside.x1
-                and inside.y0 <= box.y0
-                and box.y1 <= inside.y1
-            )
+            within = inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1)
             if within and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
+                written.append(text)
                 break
-            written.pop().remove()
+            text.remove()
         else:
             for text in written:
                 text.remove()
@@ -86,118 +83,106 @@ def name_points(
     return True
 
 
-def draw_front(
-    run: Run, suite: str | None = None, named: Mapping[str, str] | None = None
-) -> tuple[Figure, list[str]]:
-    """Accuracy against mean seconds of a response, by series (`series_of`), and what was left out.
+def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | None = None) -> Drawn:
+    """Accuracy against mean seconds of a response, by series, and what was left out.
 
-    A line joins methods that differ in one option. suite: None for means over the suites. Whiskers
-    are 95% intervals, Wilson's on a suite; the band is LLaDA's, as tuned for accuracy if it was
-    tuned. A method that only the timed part of a run has, on fewer problems, is left out. Raises
-    Skipped unless methods were tuned or a series but LLaDA's has two that were scored, and if the
-    run was not timed.
+    A line joins methods that differ in one option. Whiskers are 95% intervals, Wilson's on a suite;
+    the band is LLaDA's, as tuned for accuracy if it was tuned. A method that only the timed part of
+    a run has, on fewer problems, is left out.
+
+    Args:
+        run: as read.
+        suite: None for means over the suites.
+        named: as `series_of` has it.
+
+    Raises:
+        Skipped: unless methods were tuned or a series but LLaDA's has two that were scored, and if
+            the run was not timed.
     """
     need(timed(run), UNTIMED)
-    label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
+    label = _accuracy_label(run, suite)
     run = run if suite is None else _only(run, suite)
-    seconds = measure(run).groupby("method")["seconds_per_item"].mean()
-    accuracy, left_out = tradeoff(run)
-    accuracy = accuracy.set_index("method")
+    frame, left_out = tradeoff(run)
+    frame = frame.set_index("method")
+    frame["milliseconds"] = 1e3 * frame["seconds_per_item"]
     if run.speed:
-        problems = run.items.groupby("method").size()
-        few = [name for name in accuracy.index if problems[name] < problems.max()]
-        accuracy = accuracy.drop(index=few)
-        left_out += [
-            f"without {run.config.methods[name].label}: its accuracy is of fewer problems"
-            for name in few
-        ]
-    lines = {
-        title: list(seconds[[name for name in names if name in accuracy.index]].sort_values().index)
-        for title, names in series_of(run, named or {}).items()
-    }
-    lines = {title: series for title, series in lines.items() if series}
-    tuned = any(TUNED in name for series in lines.values() for name in series)
-    several = any(len(series) > 1 and REFERENCE not in series for series in lines.values())
+        labels = method_labels(run)
+        few = frame.index[~frame["accuracy_full"]]
+        frame = frame.drop(index=few)
+        left_out += [f"without {labels[name]}: its accuracy is of fewer problems" for name in few]
+    rows_of = {}
+    for title, names in series_of(run, named or {}).items():
+        rows = frame.loc[[name for name in names if name in frame.index]]
+        if len(rows):
+            rows_of[title] = rows.sort_values("milliseconds")
+    tuned = any(TUNED in name for name in frame.index)
+    several = any(len(rows) > 1 and REFERENCE not in rows.index for rows in rows_of.values())
     need(tuned or several, "no decoder but LLaDA has two settings that were scored")
     figure, axes = new_figure(2.9)
-    look, _ = looks_of(run, named)
-    for (name, series), dashes in zip(
-        lines.items(), itertools.cycle(("-", "--", ":")), strict=False
-    ):
-        rows = accuracy.loc[series]
-        axes.errorbar(
-            1e3 * seconds[series],
-            rows["accuracy"],
-            yerr=whiskers(rows, "accuracy"),
-            elinewidth=0.4,
-            linewidth=0.7,
-            linestyle=dashes
-            if TUNED not in series[0] and differ_in_one_option(run, series)
-            else "none",
-            label=name,
-            **look[name],
-        )
+    look = looks_of(run, named)[0]
+    series = []
+    dashes = itertools.cycle(("-", "--", ":"))
+    for (title, rows), dash in zip(rows_of.items(), dashes, strict=False):
+        names = list(rows.index)
+        joined = TUNED not in names[0] and differ_in_one_option(run, names)
+        line = {"linestyle": dash if joined else "none", "linewidth": 0.7, "elinewidth": 0.4}
+        series.append(series_of_rows(title, rows, "milliseconds", "accuracy"))
+        draw(axes, series[-1], **line, **look[title])
     best_llada = f"{REFERENCE}{TUNED}accurate"
-    llada = best_llada if best_llada in accuracy.index else REFERENCE
-    if llada in accuracy.index:
-        ends = accuracy.loc[llada, ["accuracy_low", "accuracy_high"]]
+    llada = best_llada if best_llada in frame.index else REFERENCE
+    if llada in frame.index:
+        ends = frame.loc[llada, ["accuracy_low", "accuracy_high"]]
         axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
-    front = front_of(seconds[accuracy.index], accuracy["accuracy"])
-    axes.step(
-        1e3 * seconds[front],
-        accuracy["accuracy"][front],
-        where="post",
-        color="0.8",
-        linewidth=2,
-        zorder=0,
-    )
+    front = frame.loc[front_of(frame["milliseconds"], frame["accuracy"])]
+    style = {"where": "post", "color": "0.8", "linewidth": 2, "zorder": 0}
+    axes.step(front["milliseconds"], front["accuracy"], **style)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
-    within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
+    within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
-    best = {name: accuracy.loc[series, "accuracy"].idxmax() for name, series in lines.items()}
-    points = {
-        name: (1e3 * seconds[method], accuracy["accuracy"][method]) for name, method in best.items()
-    }
-    dots = [
-        (1e3 * seconds[method], accuracy["accuracy"][method])
-        for series in lines.values()
-        for method in series
-    ]
-    if not name_points(figure, axes, points, dots):
-        figure.set_size_inches(*new_figure(2.3, entries=list(lines))[0].get_size_inches())
+    if not name_points(figure, axes, series):
+        figure.set_size_inches(*new_figure(2.3, entries=list(rows_of))[0].get_size_inches())
         legend_below(figure, axes)
     return figure, left_out
 
 
+def _accuracy_label(run: Run, suite: str | None) -> str:
+    return "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
+
+
 def draw_parallelism(
     run: Run, suite: str | None = None, named: Mapping[str, str] | None = None
-) -> tuple[Figure, list[str]]:
+) -> Drawn:
     """Accuracy against content tokens per forward pass of decoders at several settings.
 
-    suite: None for means over the suites. The legend has the area under each curve as `curves`
-    defines it. Raises Skipped where no decoder has two settings that were scored with LLaDA.
+    The legend has the area under each curve as `curves` defines it.
+
+    Args:
+        run: as read.
+        suite: None for means over the suites.
+        named: as `series_of` has it.
+
+    Raises:
+        Skipped: no decoder has two settings that were scored with LLaDA.
     """
-    label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
+    label = _accuracy_label(run, suite)
     run = run if suite is None else _only(run, suite)
-    found = curves(run, named)
-    whole = {}
+    frame = curves(run, named)
+    suites = frame["suite"].nunique()
+    series = {}
     left_out = []
-    for title, own in found.groupby("series", sort=False):
-        if len(own) == found["suite"].nunique() and own["points"].nunique() == 1:
-            whole[title] = own
-        else:
+    for title, rows in frame.groupby("series", sort=False):
+        if len(rows) < suites or rows["points"].nunique() > 1:
             left_out.append(f"without {title}: a suite is missing, or not scored")
-    need(whole, "no decoder has two settings that were scored beside LLaDA")
-    names = {title: f"{title} ({own['area'].mean():.0f})" for title, own in whole.items()}
-    figure, axes = new_figure(2.3, entries=list(names.values()))
-    look, _ = looks_of(run, named)
-    for title, own in whole.items():
-        points = sorted(
-            zip(
-                *(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True
-            )
-        )
-        axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look[str(title)])
+            continue
+        tpf, accuracy = (np.mean(rows[name].to_list(), axis=0) for name in ("tpf", "accuracy"))
+        points = pd.DataFrame({"tpf": tpf, "accuracy": accuracy}).sort_values(["tpf", "accuracy"])
+        name = f"{title} ({rows['area'].mean():.0f})"
+        series[str(title)] = series_of_rows(name, points, "tpf", "accuracy")
+    need(series, "no decoder has two settings that were scored beside LLaDA")
+    figure, axes = new_figure(2.3, entries=[each.name for each in series.values()])
+    look = looks_of(run, named)[0]
+    for title, each in series.items():
+        draw(axes, each, linewidth=0.7, **look[title])
     axes.set(xlabel="content tokens a forward pass", ylabel=label)
     legend_below(figure, axes)
     return figure, left_out
@@ -206,13 +191,10 @@ def draw_parallelism(
 def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:
     """The methods than which none is both as fast and more accurate, or faster and as accurate,
     fastest first."""
-    best = float("-inf")
-    front = []
-    for method in sorted(seconds.index, key=lambda each: (seconds[each], -accuracy[each])):
-        if accuracy[method] > best:
-            best = accuracy[method]
-            front.append(method)
-    return front
+    frame = pd.DataFrame({"seconds": seconds, "accuracy": accuracy})
+    frame = frame.sort_values(["seconds", "accuracy"], ascending=[True, False], kind="stable")
+    better = frame["accuracy"] > frame["accuracy"].cummax().shift(fill_value=-math.inf)
+    return list(frame.index[better])
 
 
 def _only(run: Run, suite: str) -> Run:

@@ -1,17 +1,21 @@
-"""Tables become text: LaTeX (booktabs, multirow, graphicx), Markdown, and PDF by pdflatex."""
+"""Tables become text: LaTeX (booktabs, multirow, graphicx), Markdown, HTML, CSV, and PDF."""
 
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import jinja2
+from tabulate import tabulate
 
 from harness.errors import UserError, explained
-from harness.measures.captions import divided
-from tables.sheets import Cell, Table
+from harness.measures.card import Card
+from tables.table import Cell, Table
 
+TEMPLATES = Path(__file__).parent / "templates"
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -27,108 +31,63 @@ WIDE = 8  # more columns than this are scaled to the width of the page
 
 def escape_latex(text: str) -> str:
     """The text with LaTeX's special characters as commands that print them."""
-    escaped = "".join(
-        LATEX_SPECIAL.get(character, character) for character in re.sub(r"\s", " ", text)
-    )
-    return escaped.replace("--", "-{}-")  # two hyphens would print as a dash
+    characters = (LATEX_SPECIAL.get(character, character) for character in one_line(text))
+    return "".join(characters).replace("--", "-{}-")  # two hyphens would print as a dash
 
 
 def escape_markdown(text: str) -> str:
     """The text with Markdown's special characters after backslashes."""
-    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", re.sub(r"\s", " ", text))
+    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", one_line(text))
 
 
-def latex(table: Table) -> str:
-    """The table as a `table*` of its own; needs booktabs, multirow and graphicx."""
-    headings = [str(heading) for heading in table.cells.columns.get_level_values(1)]
-    groups = [
-        (str(group), len(list(same)))
-        for group, same in groupby(table.cells.columns.get_level_values(0))
-    ]
-    first = [r"\multirow{2}{*}{Methods}"]
-    rules = []
-    column = 2
-    for group, count in groups:
-        first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
-        if group:
-            rules.append(rf"\cmidrule(lr){{{column}-{column + count - 1}}}")
-        column += count
-    rows = [
-        " & ".join(_latex_row(str(label), cells, small=number in table.minor))
-        for number, (label, cells) in enumerate(
-            zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
-        )
-    ]
-    tabular = [
-        rf"\begin{{tabular}}{{@{{}}l {' '.join('c' * count for _, count in groups)}@{{}}}}",
-        r"\toprule",
-        " & ".join(first) + r" \\",
-        *rules,
-        " & ".join(["", *(escape_latex(heading) for heading in headings)]) + r" \\",
-        r"\midrule",
-        *(row + r" \\" for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}" + ("%" if len(headings) > WIDE else ""),
-    ]
-    if len(headings) > WIDE:
-        tabular = [r"\resizebox{\textwidth}{!}{%", *tabular, "}"]
-    notes = [rf"\textsuperscript{{{mark}}}\,{escape_latex(text)}" for mark, text in table.notes]
-    caption, rest = map(escape_latex, divided(table.sentences))
-    notes += [rest] if rest else []
-    return "\n".join(
-        [
-            r"% \usepackage{booktabs,multirow,graphicx}",
-            r"\begin{table*}[t]",
-            r"\centering",
-            r"\small",
-            r"\setlength{\tabcolsep}{3.8pt}",
-            r"\setlength{\belowcaptionskip}{4pt}",
-            rf"\caption{{{caption}}}",
-            rf"\label{{tab:{table.name}}}",
-            *tabular,
-            *(
-                [r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)]
-                if notes
-                else []
-            ),
-            r"\end{table*}",
-            "",
-        ]
+def one_line(text: str) -> str:
+    """The text with a space for each white space."""
+    return re.sub(r"\s", " ", text)
+
+
+def environment(folder: Path, **syntax: Any) -> jinja2.Environment:
+    """Templates of a folder and of this package; what they lack is an error.
+
+    Args:
+        folder: looked into first.
+        syntax: of jinja2.Environment.
+    """
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **syntax,
     )
 
 
-def markdown(table: Table) -> str:
-    """Caption, table, notes and other sentences; cells are padded, so that it reads as a table
-    unrendered too."""
-    columns = table.cells.columns.to_flat_index().to_list()
-    header = ["Method", *(escape_markdown(" ".join(column).strip()) for column in columns)]
-    rows = [
-        [escape_markdown(str(label)), *(_markdown_cell(cell) for cell in cells)]
-        for label, cells in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
-    ]
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-
-    def line(texts: list[str]) -> str:
-        padded = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
-        return f"| {' | '.join([texts[0].ljust(widths[0]), *padded])} |"
-
-    rule = f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|"
-    notes = [f"- [{mark}] {escape_markdown(text)}" for mark, text in table.notes]
-    body = "\n".join([line(header), rule, *map(line, rows)])
-    caption, rest = map(escape_markdown, divided(table.sentences))
-    return "\n\n".join(filter(None, [caption, body, "\n".join(notes), rest])) + "\n"
+def csv(table: Table) -> str:
+    """The unformatted numbers of a table."""
+    return table.numbers.to_csv(index=False, lineterminator="\n")
 
 
-def _latex_row(label: str, cells: list[Cell], small: bool) -> list[str]:
-    """The texts of a row; a small one belongs to the row above it."""
-    if not small:
-        return [escape_latex(label), *(_latex_cell(cell) for cell in cells)]
-    # Two hyphens make the dash between numbers.
-    texts = [escape_latex(cell.text).replace("-", "--") for cell in cells]
-    return [
-        rf"\quad{{\scriptsize {escape_latex(label)}}}",
-        *(rf"{{\scriptsize {text}}}" if text else "" for text in texts),
-    ]
+def latex(table: Table) -> str:
+    """The table as a `table*` of its own, its card as comments; needs booktabs, multirow and
+    graphicx."""
+    rules = []
+    first = 2
+    for group, count in table.groups:
+        if group:
+            rules.append(f"{first}-{first + count - 1}")
+        first += count
+    templates = environment(
+        TEMPLATES,
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
+    templates.filters |= {"latex": escape_latex, "line": one_line, "latex_cell": _latex_cell}
+    template = templates.get_template("table.tex.jinja")
+    return template.render(table=table, rules=rules, wide=len(table.columns) > WIDE)
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -138,13 +97,43 @@ def _latex_cell(cell: Cell) -> str:
     if re.fullmatch(r"[0-9.]+x", cell.text):
         number = rf"{text[:-1]}\times"
         text = rf"$\underline{{{number}}}$" if cell.emphasis == "underline" else f"${number}$"
-    return text + (rf"\textsuperscript{{{cell.mark}}}" if cell.mark else "")
+    return text + (rf"\textsuperscript{{{cell.marks}}}" if cell.marks else "")
+
+
+def markdown(table: Table) -> str:
+    """Caption, table, marks and card; cells are padded, so that it reads as a table unrendered
+    too."""
+    names = [f"{column.group} {column.heading}".strip() for column in table.columns]
+    grid = tabulate(
+        [
+            [escape_markdown(label), *map(_markdown_cell, cells)]
+            for label, cells, _ in table.lines()
+        ],
+        headers=[table.heading, *map(escape_markdown, names)],
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=("left", *("right" for _ in names)),
+    )
+    marks = {f"[{letter}]": meaning for letter, meaning in table.marks.items()}
+    parts = [escape_markdown(table.caption), grid, _list(marks, " ")]
+    if table.card:
+        parts += ["**Run card**", card_list(table.card)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def card_list(card: Card) -> str:
+    """A run card as a list in Markdown."""
+    return _list({escape_markdown(key): escape_markdown(value) for key, value in card.items()})
+
+
+def _list(entries: dict[str, str], between: str = ": ") -> str:
+    return "\n".join(f"- {key}{between}{value}" for key, value in entries.items())
 
 
 def _markdown_cell(cell: Cell) -> str:
     text = escape_markdown(cell.text)
     text = {"bold": f"**{text}**", "underline": f"<ins>{text}</ins>"}.get(cell.emphasis, text)
-    return text + (f" [{cell.mark}]" if cell.mark else "")
+    return text + (f" [{cell.marks}]" if cell.marks else "")
 
 
 NAME = "tables.pdf"
@@ -160,10 +149,14 @@ TABLES\end{document}
 
 
 def write_pdf(tables: Sequence[str], folder: Path) -> Path:
-    """Compile tables, as `latex` writes them, into `folder`/tables.pdf; nothing else is left there.
+    """Compile tables into `folder`/tables.pdf; nothing else is left there.
 
-    Raises UserError with LaTeX's first complaint if it does not compile, or if the file cannot be
-    written.
+    Args:
+        tables: as `latex` writes them.
+        folder: where the file goes.
+
+    Raises:
+        UserError: LaTeX's first complaint if it does not compile, or the file cannot be written.
     """
     with tempfile.TemporaryDirectory() as scratch:
         build = Path(scratch)
@@ -171,15 +164,14 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
         # may be lost.
         text = DOCUMENT.replace("TABLES", "\\clearpage\n".join(tables))
         (build / "tables.tex").write_text(text, encoding="utf-8")
-        command = [
-            "pdflatex",
-            "-interaction=nonstopmode",
-            "-halt-on-error",
-            "-no-shell-escape",
-            "tables.tex",
-        ]
+        command = "pdflatex -interaction=nonstopmode -halt-on-error -no-shell-escape tables.tex"
         done = subprocess.run(
-            command, cwd=build, capture_output=True, text=True, errors="replace", check=False
+            command.split(),
+            cwd=build,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if done.returncode != 0:
             complaints = [line for line in done.stdout.splitlines() if line.startswith("!")]

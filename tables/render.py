@@ -33,47 +33,53 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from harness.errors import UserError, explained, one_line_errors
-from harness.measures.captions import empty, timing
 from harness.measures.intervals import paired
 from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
-from tables.output import latex, markdown, write_pdf
-from tables.sheets import MEAN_TITLE, Cell, Sheet, Table, TableRequest, of_group
-from tables.sheets.against import against_sheets, paper
-from tables.sheets.measures import measures, windows
-from tables.sheets.measures import theory_sheets as theory
+from tables.output import csv, latex, markdown, write_pdf
+from tables.sheets import MEAN_TITLE, TableRequest
+from tables.sheets.against import against_tables, paper_tables
+from tables.sheets.measures import measures, theory_tables, windows
 from tables.sheets.suites import ablations
+from tables.table import Cell, Table
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one
 # file and one entry.
-Maker = Callable[[TableRequest], Iterable[Sheet]]
-SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
+Maker = Callable[[TableRequest], Iterable[Table]]
+MAKERS: tuple[Maker, ...] = (
+    ablations,
+    windows,
+    theory_tables,
+    measures,
+    against_tables,
+    paper_tables,
+)
+WRITERS = {"md": markdown, "csv": csv, "tex": latex}
 ONLY_FILES = ("windows", "theory", "tokens", "curves")  # tables that are not printed
 WIDEST = 10_000  # columns of a terminal
-STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
 
 def render(run: Run, **tables: Any) -> dict[str, str]:
-    """File name -> content of every table of a run; arguments and errors as of `sheets_of`."""
-    return as_files(sheets_of(run, **tables))
+    """File name -> content of every table of a run; arguments and errors as of `tables_of`."""
+    return as_files(tables_of(run, **tables))
 
 
-def sheets_of(
+def tables_of(
     run: Run,
     paper: bool = False,
     intervals: bool = False,
     against: str = "",
     measures: bool = False,
     published: bool = False,
-) -> list[Sheet]:
-    """Every table of a run with its numbers.
+) -> list[Table]:
+    """Every table of a run.
 
     Args:
         run: as read.
         paper: the paper's numbers too, where it has any of the run's methods and suites.
-        intervals: sub-rows of intervals and p-values.
+        intervals: intervals and p-values below the numbers.
         against: the method to compare all others with.
         measures: those of the field too.
         published: published accuracies beside the measured ones.
@@ -83,18 +89,14 @@ def sheets_of(
     """
     pairs = paired(run) if intervals else None
     request = TableRequest(run, measure(run), pairs, paper, against, measures, published)
-    return [sheet for make in SHEETS for sheet in make(request)]
+    return [table for make in MAKERS for table in make(request)]
 
 
-def as_files(sheets: Sequence[Sheet]) -> dict[str, str]:
-    """File name -> content of sheets, as of `render`."""
-    files = {}
-    for sheet in sheets:
-        table = sheet.table
-        files[f"{table.name}.md"] = markdown(table)
-        files[f"{table.name}.csv"] = sheet.numbers.to_csv(index=False, lineterminator="\n")
-        files[f"{table.name}.tex"] = latex(table)
-    return files
+def as_files(tables: Sequence[Table]) -> dict[str, str]:
+    """File name -> content of tables."""
+    return {
+        f"{table.name}.{kind}": write(table) for table in tables for kind, write in WRITERS.items()
+    }
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -144,12 +146,11 @@ def main(line: list[str] | None = None) -> int:
             options.published,
         )
         run = read_measured(folder)
-        sheets = sheets_of(run, *wanted)
-        files = as_files(sheets)
+        tables = tables_of(run, *wanted)
+        files = as_files(tables)
         write(files, out)
         if len(options.runs) == 1:
-            shown = [sheet for sheet in sheets if sheet.table.name not in ONLY_FILES]
-            show(shown, out, [*empty(run), *timing(run)])
+            show([table for table in tables if table.name not in ONLY_FILES], out)
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print(
@@ -164,51 +165,43 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def show(sheets: Sequence[Sheet], folder: Path, doubts: Sequence[str]) -> None:
+def show(tables: Sequence[Table], folder: Path) -> None:
     """Print tables: whole where the terminal is wide enough, else their means, or their last group
-    of columns.
+    of columns; then the run card.
 
     Args:
-        sheets: of the tables.
+        tables: of one run.
         folder: where the files of the whole tables lie.
-        doubts: sentences that the numbers must not be read without.
     """
     console = Console(highlight=False)
-    for table in (sheet.table for sheet in sheets):
+    widest = console.options.update(width=WIDEST)
+    for table in tables:
         part = table
-        whole = _grid(part)
-        if (
-            console.measure(whole, options=console.options.update(width=WIDEST)).maximum
-            > console.width
-        ):
-            groups = [group for group in table.cells.columns.get_level_values(0) if group]
-            part = of_group(table, MEAN_TITLE if MEAN_TITLE in groups else groups[-1])
-            whole = _grid(part)
-        console.print(whole)
-        for mark, text in part.notes:
-            console.print(Text(f"[{mark}] {text}"))
+        if console.measure(_grid(table), options=widest).maximum > console.width:
+            groups = [group for group, _ in table.groups if group]
+            part = table.of_group(MEAN_TITLE if MEAN_TITLE in groups else groups[-1])
+        console.print(_grid(part))
+        for letter, meaning in part.marks.items():
+            console.print(Text(f"[{letter}] {meaning}"))
         console.print(Text(f"in full: {folder / table.name}.md"), soft_wrap=True)
-    if doubts:
-        console.print(Text(" ".join(doubts)))
+    for key, value in tables[0].card.items():
+        console.print(Text(f"{key}: {value}"))
 
 
 def _grid(table: Table) -> Grid:
     """A table for the terminal."""
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("\nMethod", overflow="fold")
-    columns: list[Any] = table.cells.columns.to_flat_index().to_list()
-    for group, heading in columns:
-        grid.add_column(
-            f"{group}\n{heading}", justify="right" if group else "left", overflow="fold"
-        )
-    for label, row in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True):
-        cells = [Text(cell.text, STYLES.get(cell.emphasis, "")) + _mark(cell) for cell in row]
-        grid.add_row(Text(str(label)), *cells)
+    grid.add_column(f"\n{table.heading}", overflow="fold")
+    for column in table.columns:
+        justify: Any = "right" if column.group else "left"
+        grid.add_column(f"{column.group}\n{column.heading}", justify=justify, overflow="fold")
+    for label, cells, _ in table.lines():
+        grid.add_row(Text(label), *map(_text, cells))
     return grid
 
 
-def _mark(cell: Cell) -> str:
-    return f" [{cell.mark}]" if cell.mark else ""
+def _text(cell: Cell) -> Text:
+    return Text(cell.text, cell.emphasis) + (f" [{cell.marks}]" if cell.marks else "")
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 import pandas as pd
 from msgspec import Meta
 
 from harness.errors import UserError, explained
-from harness.measures.intervals import Paired, paired
+from harness.measures.intervals import NOTHING, Paired, paired, speed_of
+from harness.measures.marks import union, with_marks
 from harness.measures.seconds import timed_sessions
-from harness.measures.table import method_labels, suite_titles
+from harness.measures.table import PAIR, measure, method_labels, suite_titles
 from harness.records.store import Run
 from harness.stats import (
     LEVEL,
@@ -32,53 +32,45 @@ from harness.stats import (
     mean_difference_enough,
     mean_difference_interval,
     mean_difference_p_value,
-    speedup_interval,
 )
 from model_wrappers.options import meant
 
 ALL = "all"  # the mean of all suites
 MARGIN = 2.0  # points
 NOT_SHOWN = "not shown"
-AGAINST = [
-    *(
-        "method",
-        "suite",
-        "items",
-        "judged",
-        "lost",
-        "gained",
-        "points",
-        "points_low",
-        "points_high",
-    ),
-    *("holm_low", "holm_high", "word", "needed"),
-    *("speed", "speed_low", "speed_high", "same"),
-]
 
 
 def against(run: Run, reference: str) -> pd.DataFrame:
-    """A row per method other than the reference and suite, and one of all suites (ALL); columns are
-    AGAINST.
+    """A row per method other than the reference and suite, and one of all suites (ALL).
 
     items, lost, gained, same: of `Paired`; judged: its problems. points: 100 * (gained - lost) /
     all judged items, with its 95% interval (`stats.mean_difference_interval`). holm_low, holm_high:
     its interval after Holm over all rows; word: what it shows; needed: where that is nothing, how
     many problems would show a difference like this. speed: the reference's total seconds / the
     method's, with its bootstrap interval. Points and speed of ALL are plain means over the suites.
-    NaN where there is nothing to compare. Raises UserError if the run has no such method with
-    items, or no other shares any with it.
+
+    Args:
+        run: as read.
+        reference: the method that all others are compared with.
+
+    Returns:
+        The frame; NaN where there is nothing to compare.
+
+    Raises:
+        UserError: the run has no such method with items, or no other shares any with it.
     """
     methods = list(method_labels(run))
     suites = list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}
     rows = []
     for method in methods:
-        own = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
-        if method == reference or not own:
+        of_method = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
+        if method == reference or not of_method:
             continue
-        rows += [_row(method, suite, [pair]) for suite, pair in own.items()]
+        rows += [_row(method, suite, [pair]) for suite, pair in of_method.items()]
         if len(suites) > 1:
-            rows.append(_row(method, ALL, list(own.values()), complete=len(own) == len(suites)))
+            whole = len(of_method) == len(suites)
+            rows.append(_row(method, ALL, list(of_method.values()), whole))
     if not rows:
         wrong = "no other method shares problems with it"
         if reference not in methods:
@@ -86,7 +78,7 @@ def against(run: Run, reference: str) -> pd.DataFrame:
         elif not any(method == reference for method, _ in pairs):
             wrong = "there are no items of it yet"
         raise UserError(f"--against {reference}: {wrong}")
-    return with_words(pd.DataFrame(rows))[AGAINST]
+    return with_words(pd.DataFrame(rows)).drop(columns="flips")
 
 
 def outside_methods(run: Run) -> list[str]:
@@ -96,39 +88,62 @@ def outside_methods(run: Run) -> list[str]:
     return [name for name, method in run.config.methods.items() if method.method in decoders]
 
 
+def marks_against(run: Run, reference: str) -> dict[str, dict[Any, str]]:
+    """The letters of MARKS on differences: those of the method's number and of the reference's.
+
+    Args:
+        run: as read.
+        reference: the method that others are compared with.
+
+    Returns:
+        `points` and `speed` -> (method, suite) -> letters.
+    """
+    frame = with_marks(measure(run), run, reference).set_index(PAIR)
+    marks = {}
+    for name, column in (("points", "accuracy_marks"), ("speed", "speed_marks")):
+        # who has fewer items than others says nothing of those that two methods share
+        letters: dict[Any, str] = frame[column].str.replace("i", "").to_dict()
+        marks[name] = {
+            pair: union(text, letters.get((reference, pair[1]), ""))
+            for pair, text in letters.items()
+        }
+    return marks
+
+
 def with_words(compared: pd.DataFrame) -> pd.DataFrame:
     """Comparisons that are made together, with holm_low, holm_high, word, and needed as `against`
     has it.
 
-    compared: columns judged, and flips, of each row the `stats.Flips` of its suites.
+    Args:
+        compared: columns judged, and flips, of each row the `stats.Flips` of its suites.
     """
-    rows: list[list[Flips]] = compared["flips"].tolist()
-    p_values = [mean_difference_p_value(own) if own else math.nan for own in rows]
-    levels = holm_levels(p_values)
-    nothing = (math.nan, math.nan)
-    ends = [
-        mean_difference_interval(own, level) if own else nothing
-        for own, level in zip(rows, levels, strict=True)
-    ]
-    found = 100 * pd.DataFrame(ends, columns=["holm_low", "holm_high"], index=compared.index)
-    words = [
-        word(low, high, rejected=adjusted < 1 - LEVEL)
-        for (low, high), adjusted in zip(
-            found.itertuples(index=False, name=None), holm(p_values), strict=True
-        )
-    ]
-    needed = [
-        mean_difference_enough(own, level, judged) if said == NOT_SHOWN else math.nan
-        for own, level, judged, said in zip(rows, levels, compared["judged"], words, strict=True)
-    ]
-    return compared.assign(
-        holm_low=found["holm_low"], holm_high=found["holm_high"], word=words, needed=needed
-    )
+    flips: list[list[Flips]] = compared["flips"].tolist()
+    p_values = [mean_difference_p_value(suites) if suites else math.nan for suites in flips]
+    adjusted = holm(p_values)
+    rows = []
+    for number, level in enumerate(holm_levels(p_values)):
+        low, high = mean_difference_interval(flips[number], level) if flips[number] else NOTHING
+        shown = word(100 * low, 100 * high, rejected=adjusted[number] < 1 - LEVEL)
+        needed = math.nan
+        if shown == NOT_SHOWN:
+            needed = mean_difference_enough(flips[number], level, compared["judged"].iloc[number])
+        rows.append([100 * low, 100 * high, shown, needed])
+    names = ["holm_low", "holm_high", "word", "needed"]
+    words = pd.DataFrame(rows, columns=names, index=compared.index)
+    return compared.assign(**{name: words[name] for name in names})
 
 
 def word(low: float, high: float, margin: float = MARGIN, rejected: bool = True) -> str:
-    """What an interval of a difference shows, in one word; "" for none. rejected: whether a test
-    agrees with it."""
+    """What an interval of a difference shows, in one word.
+
+    Args:
+        low, high: its ends.
+        margin: within which both are level.
+        rejected: whether a test agrees with an interval without 0.
+
+    Returns:
+        The word; "" for no interval.
+    """
     if math.isnan(low):
         return ""
     if (low > 0 or high < 0) and rejected:
@@ -146,48 +161,30 @@ def flips_of(pairs: Sequence[Paired]) -> list[Flips]:
     ]
 
 
-def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:
-    """The row of a method over `pairs`, one per suite; it has a speed if they are `complete` and
-    were timed."""
-    judged, lost, gained = (
-        sum(getattr(pair, name) for pair in pairs) for name in ("problems", "lost", "gained")
-    )
+def _row(method: str, suite: str, pairs: Sequence[Paired], whole: bool = True) -> dict[str, Any]:
+    """The row of a method over `pairs`, one per suite; it has a speed if they are the whole run's
+    and were timed."""
     flips = flips_of(pairs)
-    points = mean_difference_interval(flips) if flips else (math.nan, math.nan)
-    speed, *speeds = _speed(pairs, LEVEL) if complete else (math.nan, math.nan, math.nan)
+    points = mean_difference(flips) if flips else math.nan
+    low, high = mean_difference_interval(flips) if flips else NOTHING
+    speed = speed_of(pairs) if whole else (math.nan, *NOTHING)
     return {
         "method": method,
         "suite": suite,
         "items": sum(pair.items for pair in pairs),
-        "judged": judged,
-        "lost": lost,
-        "gained": gained,
+        "judged": sum(pair.problems for pair in pairs),
+        "lost": sum(pair.lost for pair in pairs),
+        "gained": sum(pair.gained for pair in pairs),
         "flips": flips,
-        "points": 100 * mean_difference(flips) if flips else math.nan,
-        "points_low": 100 * points[0],
-        "points_high": 100 * points[1],
-        "speed": speed,
-        "speed_low": speeds[0],
-        "speed_high": speeds[1],
+        "points": 100 * points,
+        "points_low": 100 * low,
+        "points_high": 100 * high,
+        **dict(zip(("speed", "speed_low", "speed_high"), speed, strict=True)),
         "same": sum(pair.same for pair in pairs),
     }
 
 
-def _speed(pairs: Sequence[Paired], level: float) -> tuple[float, float, float]:
-    """The mean over suites of the reference's seconds / the method's, and its interval; NaN where
-    any are missing."""
-    totals = [pair.seconds.sum(0) for pair in pairs]
-    if not all(len(pair.seconds) for pair in pairs) or np.isnan(totals).any():
-        return math.nan, math.nan, math.nan
-    low, high = speedup_interval([pair.seconds for pair in pairs], level)
-    return sum(above / below for above, below in totals) / len(totals), low, high
-
-
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
-CLAIMS = [
-    *("claim", "record", "method", "reference", "suites", "measure"),
-    *("items", "value", "low", "high", "word", "goal", "others", "sessions"),
-]
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -225,42 +222,53 @@ def read_claims(path: Path) -> list[Claim]:
 def records_of(claims: list[Claim], folder: Path) -> dict[str, list[Run]]:
     """The records of claims, below `folder`, with their timed sessions. Raises UserError as
     `timed_sessions` does."""
-    return {
-        record: timed_sessions(folder / record)
-        for record in dict.fromkeys(claim.record for claim in claims)
-    }
+    records = dict.fromkeys(claim.record for claim in claims)
+    return {record: timed_sessions(folder / record) for record in records}
 
 
 def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
-    """A row per claim, columns CLAIMS; runs: of `records_of`.
+    """A row per claim.
 
     value: points, or speed as of `against`, the mean of the record's timed sessions. low, high: its
     interval after Holm over all claims of points, or at the level of Bonferroni over all claims of
     speed; of several sessions one that covers each session's. goal: whether the interval lies above
     at_least, "" without one. others: how many other settings of the method's decoder the record
-    has, whose best this may be. sessions: the speed in each of several, by threads. Raises
-    UserError for a record, method or suite that is not there, and for a speed of a run that was not
-    timed.
+    has, whose best this may be. sessions: the speed in each of several, by threads. marks: letters
+    of MARKS on what is compared.
+
+    Args:
+        claims: of `read_claims`.
+        runs: of `records_of`.
+
+    Returns:
+        The frame, for the CSV all but marks.
+
+    Raises:
+        UserError: a record, method or suite is not there, or a speed is of a run that was not
+            timed.
     """
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
-    rows = [_claim_row(claim, runs[claim.record], level) for claim in claims]
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame([_claim_row(claim, runs[claim.record], level) for claim in claims])
+    compared = dict.fromkeys((claim.record, claim.reference) for claim in claims)
+    marks = {pair: marks_against(runs[pair[0]][0], pair[1]) for pair in compared}
+    texts = []
+    for claim in claims:
+        by_pair = marks[claim.record, claim.reference][claim.measure]
+        suites = _suites(claim, runs[claim.record][0])
+        texts.append(union(*(by_pair[claim.method, suite] for suite in suites)))
     points = frame["measure"] == "points"
     if points.any():
-        found = with_words(frame[points])
-        frame.loc[points, ["low", "high", "word"]] = found[
-            ["holm_low", "holm_high", "word"]
-        ].to_numpy()
-    goals = [claim.at_least for claim in claims]
-    frame["goal"] = [_held(goal, low) for goal, low in zip(goals, frame["low"], strict=True)]
-    return frame[CLAIMS]
+        words = with_words(frame[points])[["holm_low", "holm_high", "word"]]
+        frame.loc[points, ["low", "high", "word"]] = words.to_numpy()
+    goals = []
+    for claim, low in zip(claims, frame["low"], strict=True):
+        shown = "holds" if claim.at_least is not None and low > claim.at_least else NOT_SHOWN
+        goals.append("" if claim.at_least is None else shown)
+    return frame.assign(goal=goals, marks=texts).drop(columns=["judged", "flips"])
 
 
-def _held(goal: float | None, low: float) -> str:
-    """Whether a goal is shown by the lower end of an interval; "" without one."""
-    if goal is None:
-        return ""
-    return "holds" if low > goal else NOT_SHOWN
+def _suites(claim: Claim, run: Run) -> list[str]:
+    return claim.suites or list(suite_titles(run))
 
 
 def _pairs(claim: Claim, run: Run) -> list[Paired]:
@@ -269,73 +277,72 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
     for name in (claim.method, claim.reference):
         if name not in method_labels(run):
             raise UserError(f"{where} has no method {name}; it has {', '.join(method_labels(run))}")
-    suites = claim.suites or list(suite_titles(run))
-    found = paired(run, claim.reference)
-    missing = [suite for suite in suites if (claim.method, suite) not in found]
+    pairs = paired(run, claim.reference)
+    suites = _suites(claim, run)
+    missing = [suite for suite in suites if (claim.method, suite) not in pairs]
     if missing:
         raise UserError(f"{where} has no problems of both methods on {', '.join(missing)}")
-    unjudged = [
-        suite
-        for suite in suites
-        if claim.measure == "points" and not found[claim.method, suite].judged
-    ]
-    if unjudged:
+    unjudged = [suite for suite in suites if not pairs[claim.method, suite].judged]
+    if unjudged and claim.measure == "points":
         raise UserError(f"{where} has no verdicts on {', '.join(unjudged)}; score it first")
-    return [found[claim.method, suite] for suite in suites]
+    return [pairs[claim.method, suite] for suite in suites]
 
 
 def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
     """A claim's row, with the counts that `with_words` reads; points have their interval from
     there."""
     run = runs[0]
-    speeds = pd.DataFrame()
     labels = method_labels(run)
     titles = suite_titles(run)
     methods = run.config.methods
     pairs = _pairs(claim, run)
     flips = flips_of(pairs)
-    value = 100 * mean_difference(flips) if flips else math.nan
-    if claim.measure == "speed":
-        speeds = pd.DataFrame([_session(claim, each, level) for each in runs])
-        value = speeds["value"].mean()
-    ends = (speeds["low"].min(), speeds["high"].max()) if len(speeds) else (math.nan, math.nan)
-    shown = []
-    if len(speeds) > 1:
-        by_threads = speeds.groupby("threads")["value"].agg(list).to_dict()
-        shown = [
-            f"{', '.join(f'{each:.2f}' for each in own)} on {count}"
-            for count, own in by_threads.items()
-        ]
     judged = sum(pair.problems for pair in pairs)
-    return {
+    row = {
         "claim": claim.claim,
         "record": claim.record,
         "method": labels[claim.method],
         "reference": labels[claim.reference],
         "suites": ", ".join(titles[suite] for suite in claim.suites) or "all",
         "measure": claim.measure,
-        "items": judged if claim.measure == "points" else sum(len(pair.seconds) for pair in pairs),
-        **{
-            "value": value,
-            "low": ends[0],
-            "high": ends[1],
-            "word": word(ends[0] - 1, ends[1] - 1, SAME_SPEED),
-        },
-        "others": sum(each.method == methods[claim.method].method for each in methods.values()) - 1,
-        "sessions": "; ".join(shown),
-        **{"judged": judged, "flips": flips},
+        "items": judged,
+        "value": math.nan,
+        "low": math.nan,
+        "high": math.nan,
+        "word": "",
+        "goal": "",
+        "others": sum(m.method == methods[claim.method].method for m in methods.values()) - 1,
+        "sessions": "",
+        "judged": judged,
+        "flips": flips,
     }
+    if claim.measure == "speed":
+        items = sum(len(pair.seconds) for pair in pairs)
+        return row | {"items": items} | _speed_of_sessions(claim, runs, level)
+    return row | {"value": 100 * mean_difference(flips)}
 
 
-def _session(claim: Claim, run: Run, level: float) -> dict[str, Any]:
-    """The speed of a claim in one timed session, its interval at this level, and the session's
-    threads."""
-    value, low, high = _speed(_pairs(claim, run), level)
-    if math.isnan(value):
-        raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
+def _speed_of_sessions(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
+    """The mean speed of a claim over timed sessions, an interval that covers each one's, its word,
+    and the speeds by threads."""
+    rows = []
+    for run in runs:
+        value, low, high = speed_of(_pairs(claim, run), level)
+        if math.isnan(value):
+            raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
+        threads = (run.speed or run).meta.environment.get("threads")
+        rows.append({"value": value, "low": low, "high": high, "threads": threads})
+    speeds = pd.DataFrame(rows)
+    low = speeds["low"].min()
+    high = speeds["high"].max()
+    texts = []
+    if len(speeds) > 1:
+        for threads, values in speeds.groupby("threads")["value"]:
+            texts.append(f"{', '.join(f'{value:.2f}' for value in values)} on {threads!s}")
     return {
-        "value": value,
+        "value": speeds["value"].mean(),
         "low": low,
         "high": high,
-        "threads": (run.speed or run).meta.environment.get("threads"),
+        "word": word(low - 1, high - 1, SAME_SPEED),
+        "sessions": "; ".join(texts),
     }

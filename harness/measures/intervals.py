@@ -1,5 +1,4 @@
-"""The uncertainty of a table's numbers, accuracy against speedup, and a finished run as frames for
-Python.
+"""The uncertainty of a table's numbers, means over suites, and a finished run as frames for Python.
 
 The statistics are those of harness/stats.py, applied here to methods and suites.
 """
@@ -13,33 +12,40 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from harness.measures.marks import setting_of, union, with_marks
 from harness.measures.table import (
     BOTH_SECONDS,
+    BY_SEED,
+    MEAN,
     PAIR,
     REFERENCE,
+    TRIALS,
     checked_items,
     checkpoint_names,
     measure,
     method_labels,
+    over_suites,
     shared_with_reference,
     suite_titles,
     suites_with,
     timed,
 )
 from harness.records.files import TraceRecord, each_frame
-from harness.records.schema import Setting, WindowRecord
+from harness.records.schema import WindowRecord
 from harness.records.store import Run
-from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
+from harness.stats import LEVEL, effective_trials, holm, mcnemar, speedup_interval, wilson
 from harness.suites.published import LENGTHS
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
-MEANS = ["accuracy", "speedup", "forward_speedup"]
 UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
-TRADEOFF = [
-    "method",
-    *("accuracy", "accuracy_low", "accuracy_high"),
-    *("speedup", "speedup_low", "speedup_high"),
-]
+# of numbers that have means over suites
+MARKS_OF = {
+    "accuracy": "accuracy_marks",
+    "speedup": "speed_marks",
+    "forward_speedup": "forward_marks",
+}
+AVERAGED = [*MARKS_OF, "acceptance_percent", "seconds_per_item"]
+NOTHING = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -70,131 +76,167 @@ Pairs = Mapping[tuple[str, str], Paired]
 def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
     """Every method beside the reference, by (method, suite), where they share items. Raises as
     `measure` does."""
-    found = {}
+    pairs = {}
     compared = 1.0 if timed(run) else math.nan
-    for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(
-        PAIR, observed=True
-    ):
-        right = own["verdict_reference"]
-        verdict = own["verdict"]
-        seconds = own[BOTH_SECONDS] if run.speed is None else own[BOTH_SECONDS].dropna()
+    shared = shared_with_reference(checked_items(run), reference)
+    for (method, suite), items in shared.groupby(PAIR, observed=True):
+        difference = (items["verdict"] - items["verdict_reference"]).dropna()
+        problems = items["problem"][difference.index]
+        seconds = items[BOTH_SECONDS] if run.speed is None else items[BOTH_SECONDS].dropna()
         worth = 1.0
-        difference = (verdict - right).dropna()
         if len(run.config.draws) > 1:
-            seconds = seconds.groupby(own["problem"]).sum()
+            seconds = seconds.groupby(items["problem"]).sum()
             if len(difference):
-                worth = effective_trials(
-                    difference.to_numpy(), own["problem"][difference.index].to_numpy()
-                ) / len(difference)
-        found[str(method), str(suite)] = Paired(
-            items=len(own),
+                trials = effective_trials(difference.to_numpy(), problems.to_numpy())
+                worth = trials / len(difference)
+        pairs[str(method), str(suite)] = Paired(
+            items=len(items),
             seconds=compared * seconds.to_numpy(),
-            judged=int((right.notna() & verdict.notna()).sum()),
-            lost=int(((right == 1) & (verdict == 0)).sum()),
-            gained=int(((right == 0) & (verdict == 1)).sum()),
-            same=int((own["tokens"] == own["tokens_reference"]).sum()),
-            problems=own["problem"][right.notna() & verdict.notna()].nunique(),
+            judged=len(difference),
+            lost=int((difference == -1).sum()),
+            gained=int((difference == 1).sum()),
+            same=int((items["tokens"] == items["tokens_reference"]).sum()),
+            problems=problems.nunique(),
             worth=worth,
         )
-    return found
+    return pairs
 
 
-def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
-    """`measured`, the rows of one table, with UNCERTAINTY.
+def speed_of(pairs: Sequence[Paired], level: float = LEVEL) -> tuple[float, float, float]:
+    """The mean over suites of the reference's seconds / the method's, and its bootstrap interval.
+
+    Args:
+        pairs: of the suites.
+        level: of the interval.
+
+    Returns:
+        The ratio and its ends; NaN where any suite has no seconds.
+    """
+    totals = [pair.seconds.sum(0) for pair in pairs]
+    if not all(len(pair.seconds) for pair in pairs) or np.isnan(totals).any():
+        return math.nan, math.nan, math.nan
+    low, high = speedup_interval([pair.seconds for pair in pairs], level)
+    return sum(reference / method for reference, method in totals) / len(totals), low, high
+
+
+def with_intervals(frame: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
+    """The rows of one table with UNCERTAINTY.
 
     Accuracy has Wilson's interval, in percent, and speedup a bootstrap's over the paired items.
     p_value: exact McNemar of accuracy against LLaDA on the shared items; p_holm: adjusted over all
-    rows of `measured`. NaN without a pair.
+    rows. NaN without a pair.
+
+    Args:
+        frame: rows of `measure`.
+        pairs: of `paired`.
     """
     rows = []
-    for row in measured.to_dict("records"):
+    for row in frame.to_dict("records"):
         pair = None if row["method"] == REFERENCE else pairs.get((row["method"], row["suite"]))
-        accuracy = (math.nan, math.nan)
-        speeds = (math.nan, math.nan)
+        accuracy = NOTHING
+        speeds = NOTHING
         p_value = math.nan
         if row["scored"] > 0:
-            accuracy = wilson(row["accuracy"] / 100, row["trials"])
+            accuracy = wilson(row["accuracy"] / 100, row[TRIALS])
         if pair is not None and pd.notna(row["speedup"]):
             speeds = speedup_interval([pair.seconds])
         if pair is not None and pair.judged:
             p_value = mcnemar(round(pair.worth * pair.lost), round(pair.worth * pair.gained))
         rows.append([100 * accuracy[0], 100 * accuracy[1], *speeds, p_value])
-    found = pd.DataFrame(rows, columns=UNCERTAINTY[:-1], index=measured.index)
-    return pd.concat([measured, found.assign(p_holm=holm(found["p_value"].to_list()))], axis=1)
+    ends = pd.DataFrame(rows, columns=UNCERTAINTY[:-1], index=frame.index)
+    return pd.concat([frame, ends.assign(p_holm=holm(ends["p_value"].to_list()))], axis=1)
 
 
-def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.DataFrame:
-    """A row per method: plain means of accuracy, speedup and forward_speedup over `suites`, with
-    ENDS.
+def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None) -> pd.DataFrame:
+    """The rows of the suite MEAN, one per method: plain means over suites, with the marks of the
+    numbers that they are of.
 
-    measured: rows of `measure`. Each number's mean is over `suites_with` it; NaN where one of these
-    is missing. Accuracy's interval is Wilson's over as many items as give the mean its variance:
-    suites^2 / sum(1 / items), which is all of them where suites are equal in size.
+    Each number's mean is over `suites_with` it; NaN where one of these is missing. Accuracy's
+    interval is Wilson's over as many items as give the mean its variance: suites^2 /
+    sum(1 / items), which is all of them where suites are equal in size.
+
+    Args:
+        frame: rows of `with_marks`.
+        suites: what the means are over.
+        pairs: of `paired`; with these the rows have ENDS.
     """
+    over = {name: suites_with(frame, suites, name) for name in MARKS_OF}
+    numbers = over_suites(frame, suites, AVERAGED)
     rows = []
-    over = {name: suites_with(measured, suites, name) for name in MEANS}
-    for method, own in measured.groupby("method", sort=False):
-        own = own.set_index("suite").reindex(list(suites))
-        accuracy, *speeds = (own.loc[over[name], name].mean(skipna=False) for name in MEANS)
-        accuracies = (math.nan, math.nan)
-        intervals = (math.nan, math.nan)
-        if pd.notna(accuracy):
-            scored = own.loc[over["accuracy"], "trials"]
-            accuracies = wilson(accuracy / 100, len(scored) ** 2 / (1 / scored).sum())
-        if method != REFERENCE and pd.notna(speeds[0]):
-            intervals = speedup_interval(
-                [pairs[str(method), suite].seconds for suite in over["speedup"]]
-            )
-        rows.append([method, accuracy, *speeds, *(100 * end for end in accuracies), *intervals])
-    return pd.DataFrame(rows, columns=["method", *MEANS, *ENDS])
+    for method, rows_of in frame.groupby("method", sort=False):
+        row = {"method": method, "suite": MEAN, **numbers.loc[method].to_dict()}
+        by_suite = rows_of.set_index("suite")
+        for name, marks in MARKS_OF.items():
+            row[marks] = union(*by_suite[marks].reindex(over[name]).dropna())
+        for name in ("accuracy_full", "speed_full"):
+            row[name] = bool(by_suite[name].reindex(list(suites)).eq(True).all())
+        whole = pd.notna(row["accuracy"])
+        by_seed = by_suite.loc[over["accuracy"], BY_SEED] if whole else ()
+        row[BY_SEED] = tuple(sum(seed) / len(seed) for seed in zip(*by_seed, strict=False))
+        if pairs is not None:
+            accuracy = NOTHING
+            speeds = NOTHING
+            if whole:
+                trials = by_suite.loc[over["accuracy"], TRIALS]
+                accuracy = wilson(row["accuracy"] / 100, len(trials) ** 2 / (1 / trials).sum())
+            if method != REFERENCE and pd.notna(row["speedup"]):
+                speeds = speed_of([pairs[str(method), suite] for suite in over["speedup"]])[1:]
+            row |= dict(zip(ENDS, (100 * accuracy[0], 100 * accuracy[1], *speeds), strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
-    """A row per method in the run's order, columns TRADEOFF, and sentences on what had to be left
-    out.
+    """Accuracy against speed: `means` over the suites that LLaDA is scored on.
 
-    `means` over the suites that LLaDA is scored on. A method that lacks a suite is left out, and
-    all are where the run was not timed. Raises UserError if the records are damaged.
+    Returns:
+        A row per method that has all these suites, and lines on what is left out. No rows where
+        LLaDA has no scores, or the run was not timed.
+
+    Raises:
+        UserError: the records are damaged.
     """
-    measured = measure(run)
+    frame = with_marks(measure(run), run)
     if not timed(run):
-        return pd.DataFrame(columns=TRADEOFF), [
-            "the run's seconds were not measured for comparison"
-        ]
-    reference = measured[(measured["method"] == REFERENCE) & (measured["scored"] > 0)]
-    suites = [suite for suite in suite_titles(run) if suite in set(reference["suite"])]
-    if not suites:
-        return pd.DataFrame(columns=TRADEOFF), [
-            "the run has no scored items of LLaDA to compare with"
-        ]
+        return frame.head(0), ["the run's seconds were not measured for comparison"]
+    scored = frame.loc[(frame["method"] == REFERENCE) & (frame["scored"] > 0), "suite"]
     titles = suite_titles(run)
+    suites = [suite for suite in titles if suite in set(scored)]
+    if not suites:
+        return frame.head(0), ["the run has no scored items of LLaDA to compare with"]
+    rows = means(frame, suites, paired(run))
+    lacking = rows[["accuracy", "speedup"]].isna().any(axis=1)
     labels = method_labels(run)
-    pairs = paired(run)
-    unscored = [titles[suite] for suite in titles if suite not in suites]
-    left_out = [f"without {', '.join(unscored)}: LLaDA is not scored there"] if unscored else []
-    found = means(measured, suites, pairs)[TRADEOFF]
-    lacking = found[["accuracy", "speedup"]].isna().any(axis=1)
-    left_out += [
-        f"without {labels[str(method)]}: a suite is missing, not scored or without LLaDA's items"
-        for method in found.loc[lacking, "method"]
+    left_out = [
+        f"without {titles[suite]}: LLaDA is not scored there"
+        for suite in titles
+        if suite not in suites
     ]
-    found.loc[found["method"] == REFERENCE, ["speedup_low", "speedup_high"]] = 1.0
-    return found[~lacking].reset_index(drop=True), left_out
+    left_out += [
+        f"without {labels[method]}: a suite is missing, not scored or without LLaDA's items"
+        for method in rows.loc[lacking, "method"]
+    ]
+    rows.loc[rows["method"] == REFERENCE, ["speedup_low", "speedup_high"]] = 1.0
+    return rows[~lacking].reset_index(drop=True), left_out
 
 
 SUMMARY = [
-    *(
-        "method",
-        "label",
-        "checkpoint",
-        "suite",
-        "items",
-        "scored",
-        "accuracy",
-        "accuracy_low",
-        "accuracy_high",
-    ),
-    *("seconds", "speedup", "speedup_low", "speedup_high", "forwards", "forward_speedup", *LENGTHS),
+    "method",
+    "label",
+    "checkpoint",
+    "suite",
+    "items",
+    "scored",
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "seconds",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "forwards",
+    "forward_speedup",
+    *LENGTHS,
 ]
 OVER_SUITES = ["accuracy", "seconds", "speedup", "forwards", "forward_speedup"]
 WINDOWS = list(WindowRecord.__struct_fields__)
@@ -232,14 +274,12 @@ def evaluated(run: Run) -> Evaluation:
     """A finished run as frames. Raises UserError as `summarise` does."""
     windows = run.windows if len(run.windows) else pd.DataFrame(columns=WINDOWS)
     summary = summarise(run)
-    whole = (
-        summary.groupby("method", sort=False)["suite"].transform("nunique")
-        == summary["suite"].nunique()
-    )
-    means = (
-        summary[whole].groupby(["method", "label"], sort=False)[OVER_SUITES].mean().reset_index()
-    )
-    return Evaluation(run.folder, run.items, windows, summary, means)
+    suites = list(summary["suite"].unique())
+    by_method = summary.groupby("method", sort=False)
+    whole = summary[by_method["suite"].transform("nunique") == len(suites)]
+    means_of = over_suites(whole, suites, OVER_SUITES).reset_index()
+    means_of.insert(1, "label", means_of["method"].map(method_labels(run)))
+    return Evaluation(run.folder, run.items, windows, summary, means_of)
 
 
 def summarise(run: Run) -> pd.DataFrame:
@@ -248,23 +288,20 @@ def summarise(run: Run) -> pd.DataFrame:
 
     After these a column for each option that the configuration sets. seconds, forwards: means of a
     response; accuracy and speedup are those of `measure`, with their 95% intervals. NaN where there
-    is nothing to measure: an unscored suite, a run without LLaDA, or one that was not timed. Raises
-    UserError if the records are damaged.
+    is nothing to measure: an unscored suite, a run without LLaDA, or one that was not timed.
+
+    Raises:
+        UserError: the records are damaged.
     """
     if run.items.empty:
         return pd.DataFrame(columns=SUMMARY)
     rows = with_intervals(measure(run), paired(run)).rename(columns={"seconds_per_item": "seconds"})
     rows["label"] = rows["method"].map(method_labels(run))
-    rows["checkpoint"] = [checkpoint_names(run, str(method)) for method in rows["method"]]
+    rows["checkpoint"] = [checkpoint_names(run, method) for method in rows["method"]]
     forwards = run.items.groupby(PAIR)["forwards"].mean().reset_index()
-    rows = rows.astype(dict.fromkeys(PAIR, str)).merge(forwards, on=PAIR)
-    methods = run.config.methods
-    settings = [
-        methods[of].suites.get(on, Setting())
-        for of, on in zip(rows["method"], rows["suite"], strict=True)
-    ]
+    rows = rows.merge(forwards.astype(dict.fromkeys(PAIR, str)), on=PAIR)
+    settings = [setting_of(run, *pair) for pair in zip(rows["method"], rows["suite"], strict=True)]
     for name in LENGTHS:
         rows[name] = [getattr(setting, name) for setting in settings]
-    own = pd.DataFrame([setting.options for setting in settings], index=rows.index)
-    own = own.drop(columns=SUMMARY, errors="ignore")
-    return pd.concat([rows[SUMMARY], own], axis=1)
+    options = pd.DataFrame([setting.options for setting in settings], index=rows.index)
+    return pd.concat([rows[SUMMARY], options.drop(columns=SUMMARY, errors="ignore")], axis=1)

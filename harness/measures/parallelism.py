@@ -10,7 +10,6 @@ import fnmatch
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import pandas as pd
 from scipy.integrate import trapezoid
 
 from harness.errors import UserError
+from harness.measures.marks import setting_of
 from harness.measures.table import (
     PAIR,
     REFERENCE,
@@ -26,11 +26,12 @@ from harness.measures.table import (
     by_name,
     checked_items,
     measure_windows,
+    method_labels,
     other_tokenizers,
     suite_titles,
     timed,
 )
-from harness.methods.presets import TUNED
+from harness.methods.presets import LENGTHS, TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
 from harness.stats import LEVEL, SEED
@@ -38,38 +39,32 @@ from harness.stats import LEVEL, SEED
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
 SHARES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A measure: tokens counted / what they are divided by, of sums over the responses, or a mean
-    of their ratios.
-
-    counts: content (before the first EOS or end of turn), written (content and what else is no
-    EOS), generated (all, padding included) or seen (prompt and written). Whose they are is in
-    docs/measuring.md.
-    """
-
-    counts: str
-    over: str
-    mean: bool = False
-
-
-DEFINITIONS: Mapping[str, Definition] = {
-    "tpf_content": Definition("content", "forwards"),
-    "tpf_content_mean": Definition("content", "forwards", mean=True),
-    "tpf_written": Definition("written", "forwards"),
-    "tpf_generated": Definition("generated", "forwards"),
-    "tps_content": Definition("content", "seconds"),
-    "tps_content_mean": Definition("content", "seconds", mean=True),
-    "tps_written": Definition("written", "seconds"),
-    "tps_generated": Definition("generated", "seconds"),
-    "tps_seen": Definition("seen", "seconds"),
+# measure: tokens that count / what they are divided by, of sums over the responses. content is
+# before the first EOS or end of turn, written that and what else is no EOS, generated all, padding
+# included, seen prompt and written. Whose measures they are is in docs/measuring.md.
+DEFINITIONS = {
+    "tpf_content": ("content", "forwards"),
+    "tpf_content_mean": ("content", "forwards"),
+    "tpf_written": ("written", "forwards"),
+    "tpf_generated": ("generated", "forwards"),
+    "tps_content": ("content", "seconds"),
+    "tps_content_mean": ("content", "seconds"),
+    "tps_written": ("written", "seconds"),
+    "tps_generated": ("generated", "seconds"),
+    "tps_seen": ("seen", "seconds"),
+    "positions_per_token": ("token_forwards", "content"),
 }
+MEAN_OF_RATIOS = "_mean"  # the end of a measure that is the mean of the responses' ratios
 LEDGER = [
-    *(*PAIR, "items", "seconds_per_item", *SHARES, *UNTIL, *TOKENS, *PASSES),
+    *PAIR,
+    "items",
+    "seconds_per_item",
+    *SHARES,
+    *UNTIL,
+    *TOKENS,
+    *PASSES,
     *DEFINITIONS,
-    *("positions_per_token", "committed_per_window"),
+    "committed_per_window",
 ]
 
 
@@ -78,23 +73,17 @@ def token_ledger(run: Run) -> pd.DataFrame:
     LEDGER.
 
     seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its
-    seconds; DEFINITIONS: as each says. positions_per_token: token positions that went through the
+    seconds; DEFINITIONS: as each says, positions_per_token: token positions that went through the
     model for a token of content. NaN where the record has no such counts, in seconds where the run
     was not timed, and in what is of a token for another tokenizer. Raises UserError as `measure`
     does.
     """
     items = checked_items(run)
-    lengths = {
-        (name, suite): float(setting.gen_length or math.nan)
-        for name, method in run.config.methods.items()
-        for suite, setting in method.suites.items()
-    }
     # Where an older record has no post_stop_tokens, they are what the other tokens leave of
     # gen_length.
-    configured = [
-        lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)
-    ]
-    left = -items["content_tokens"] - items["eos_tokens"] + configured
+    pairs = zip(items["method"], items["suite"], strict=True)
+    lengths = [setting_of(run, *pair).gen_length or math.nan for pair in pairs]
+    left = -items["content_tokens"] - items["eos_tokens"] + lengths
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     if not timed(run):
         items[["seconds", *UNTIL]] = math.nan
@@ -103,33 +92,22 @@ def token_ledger(run: Run) -> pd.DataFrame:
     items["generated"] = items["written"] + items["eos_tokens"]
     items["seen"] = items["written"] + items["prompt_tokens"]
     groups = items.groupby(PAIR, observed=True)
-    means = groups[
-        ["seconds", *UNTIL, *TOKENS, *PASSES, "content", "written", "generated", "seen"]
-    ].mean()
-    ledger = means[[*UNTIL, *TOKENS, *PASSES]].assign(
-        items=groups.size(), seconds_per_item=means["seconds"]
-    )
+    ledger = groups[[*UNTIL, *TOKENS, *PASSES]].mean()
+    ledger["items"] = groups.size()
+    ledger["seconds_per_item"] = groups["seconds"].mean()
     for name, share in SHARES.items():
         ledger[name] = groups["seconds"].quantile(share)
-    for name, own in DEFINITIONS.items():
-        if own.mean:
-            ratios = items[PAIR].assign(ratio=items[own.counts] / items[own.over])
+    for name, (above, below) in DEFINITIONS.items():
+        if name.endswith(MEAN_OF_RATIOS):
+            ratios = items[PAIR].assign(ratio=items[above] / items[below])
             ledger[name] = ratios.groupby(PAIR, observed=True)["ratio"].mean()
         else:
-            ledger[name] = _ratio(items, own.counts, own.over)
-    ledger["positions_per_token"] = _ratio(items, "token_forwards", "content")
+            both = items.dropna(subset=[above, below]).groupby(PAIR, observed=True)
+            ledger[name] = both[above].mean() / both[below].mean().replace(0, math.nan)
     other = ledger.index.get_level_values("method").isin(other_tokenizers(run))
-    ledger.loc[other, [*DEFINITIONS, "positions_per_token"]] = math.nan
-    named = by_name(ledger)
-    return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[
-        LEDGER
-    ]
-
-
-def _ratio(items: pd.DataFrame, above: str, below: str) -> pd.Series:
-    """Total over total by PAIR, of the items that have both."""
-    both = items[items[[above, below]].notna().all(axis=1)].groupby(PAIR, observed=True)
-    return both[above].mean() / both[below].mean().replace(0, math.nan)
+    ledger.loc[other, list(DEFINITIONS)] = math.nan
+    windows = measure_windows(run)[[*PAIR, "committed_per_window"]]
+    return by_name(ledger).merge(windows, how="left", on=PAIR)[LEDGER]
 
 
 LOSS = 5.0  # points of accuracy below which a setting is worth nothing
@@ -199,98 +177,105 @@ def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
 
 
 def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> list[list[Any]]:
+    """A row of CURVES, if a decoder has one on a suite; sums: by suite, method and problem."""
     if suite not in sums.index.get_level_values("suite"):
         return []
-    own = sums.loc[suite]
-    shares = own.groupby("method")[["verdict", "count"]].sum()
-    best = float((100 * shares["verdict"] / shares["count"]).max())
+    problems = sums.loc[suite]
+    shares = problems.groupby("method")[["verdict", "count"]].sum()
     scored = [name for name in methods if name in shares.index]
     if REFERENCE not in shares.index or len(scored) < 2:
         return []
-    wide = own.loc[[*dict.fromkeys([REFERENCE, *scored])]].unstack("method").dropna()
+    shown = dict.fromkeys([REFERENCE, *scored])
+    wide = problems.loc[list(shown)].unstack("method").dropna()
     if wide.empty:
         return []
-    drawn = np.random.default_rng(SEED).multinomial(
-        len(wide), np.full(len(wide), 1 / len(wide)), RESAMPLES
-    )
-    weights = np.vstack([np.ones(len(wide)), drawn])  # the problems themselves, then the resamples
-
+    count = len(wide)
     # Problems are drawn for all methods together: their curves are of the same problems.
-    def totals(name: str, of: list[str]) -> Values:
-        return weights @ wide[name][of].to_numpy(float)
-
-    tpf = totals("content_tokens", scored) / totals("forwards", scored)
-    accuracy = 100 * totals("verdict", scored) / totals("count", scored)
-    reference = 100 * totals("verdict", [REFERENCE])[:, 0] / totals("count", [REFERENCE])[:, 0]
+    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    weights = np.vstack([np.ones(count), drawn])  # the problems themselves, then the resamples
+    totals = {name: weights @ wide[name].to_numpy(float) for name in sums.columns}
+    names = list(wide["count"].columns)
+    places = [names.index(name) for name in scored]
+    tpf = totals["content_tokens"][:, places] / totals["forwards"][:, places]
+    accuracy = 100 * totals["verdict"] / totals["count"]
+    reference = accuracy[:, names.index(REFERENCE)]
+    accuracy = accuracy[:, places]
     areas = area(tpf, accuracy, reference)
+    best = float((100 * shares["verdict"] / shares["count"]).max())
     ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    points = (len(scored), tpf[0].tolist(), accuracy[0].tolist())
-    found = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
+    numbers = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
     # exp differs between processors
-    return [[title, suite, *points, *(round(float(each), 6) for each in found)]]
+    rounded = [round(float(number), 6) for number in numbers]
+    return [[title, suite, len(scored), tpf[0].tolist(), accuracy[0].tolist(), *rounded]]
 
 
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
     """The run's methods by title, the shortest of their labels: one decoder, verification and
     checkpoint is a series.
 
-    So is what a decoder was tuned to, with all checkpoints, and all that have one cache. named:
-    title -> pattern (fnmatch); what fits it is of that series alone. Raises UserError if nothing
-    fits a pattern.
+    So is what a decoder was tuned to, with all checkpoints, and all that have one cache.
+
+    Args:
+        run: as read.
+        named: title -> pattern (fnmatch); what fits it is of that series alone.
+
+    Raises:
+        UserError: nothing fits a pattern.
     """
     methods = run.config.methods
+    labels = method_labels(run)
     rest = list(methods)
-    found = {}
+    series = {}
     for title, pattern in named.items():
-        found[title] = [name for name in fnmatch.filter(rest, pattern) if TUNED not in name]
-        if not found[title]:
+        series[title] = [name for name in fnmatch.filter(rest, pattern) if TUNED not in name]
+        if not series[title]:
             raise UserError(
                 f"--series {title}={pattern}: no method fits; the run has {', '.join(methods)}"
             )
-        rest = [name for name in rest if name not in found[title]]
-    kinds: dict[object, list[str]] = {}
+        rest = [name for name in rest if name not in series[title]]
+    kinds: dict[tuple[str, ...], list[str]] = {}
     for name in rest:
         kinds.setdefault(_kind(name, methods[name]), []).append(name)
     for kind, names in kinds.items():
-        shortest = min((methods[name].label or name for name in names), key=len)
-        title = kind if isinstance(kind, str) else shortest.partition(" (")[0]
-        found[f"{title}, {methods[names[0]].role}" if title in found else title] = names
-    return found
+        shortest = min((labels[name] for name in names), key=len)
+        title = kind[0] if len(kind) == 1 else shortest.partition(" (")[0]
+        if title in series:
+            title = f"{title}, {methods[names[0]].role}"
+        series[title] = names
+    return series
 
 
-def _kind(name: str, method: Method) -> object:
-    """What the methods of a series have in common; a text is the series' title."""
+def _kind(name: str, method: Method) -> tuple[str, ...]:
+    """What the methods of a series have in common; one text is the series' title."""
     options = settings_of(method)
+    verification = str(options.get("verify"))
     if TUNED in name:
-        return method.method, TUNED, str(options.get("verify")), str(options.get("acceptance"))
-    cache = options.get("cache", "none")
-    return (
-        f"{cache} cache"
-        if cache in ("prefix", "dual")
-        else (method.method, method.role, options.get("verify"))
-    )
+        return method.method, TUNED, verification, str(options.get("acceptance"))
+    if options.get("cache") in ("prefix", "dual"):
+        return (f"{options['cache']} cache",)
+    return method.method, method.role, verification
 
 
 def settings_of(method: Method) -> dict[str, Any]:
     """The options and lengths that a method has on its suites, by name; by suite where they
     differ."""
-    every: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for suite, setting in method.suites.items():
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        lengths = {name: getattr(setting, name) for name in LENGTHS}
         for name, value in {**lengths, **setting.options}.items():
-            every.setdefault(name, {})[suite] = value
-    same = {
-        name: next(iter(values.values()))
-        for name, values in every.items()
-        if len({*map(str, values.values())}) == 1
+            by_name.setdefault(name, {})[suite] = value
+    return {
+        name: values if len({*map(str, values.values())}) > 1 else next(iter(values.values()))
+        for name, values in by_name.items()
     }
-    return {**every, **same}
 
 
 def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
     """The methods that differ in this option alone, by the label of one that has the default.
 
     Args:
+        run: as read.
+        option: an option or a length.
         default: the value where a method does not set it (None: as recorded among all options).
 
     Returns:
@@ -301,27 +286,24 @@ def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
         settings = settings_of(method)
         value = settings.pop(option, default)
         if value is None:
-            value = _recorded_value(run, name, option)
+            suites = run.meta.code.get("options", {}).get(name, {}).values()
+            recorded = [options.get(option) for options in suites]
+            value = recorded[0] if len({*map(str, recorded)}) == 1 else None
         if value is None or isinstance(value, dict | list):  # a dict: another one on every suite
             continue
         same = json.dumps([method.method, method.role, method.draft_role, settings], sort_keys=True)
         groups.setdefault(same, {})[value] = name
-    labels = {name: method.label or name for name, method in run.config.methods.items()}
-    several = [group for group in groups.values() if len(group) > 1]
-    return {labels[group.get(default, next(iter(group.values())))]: group for group in several}
-
-
-def _recorded_value(run: Run, method: str, option: str) -> Any:
-    """What a method's decoder was called with on all suites; None for nothing, or several."""
-    suites = run.meta.code.get("options", {}).get(method, {})
-    values = [options.get(option) for options in suites.values()]
-    return values[0] if values and values.count(values[0]) == len(values) else None
+    labels = method_labels(run)
+    return {
+        labels[group.get(default, next(iter(group.values())))]: group
+        for group in groups.values()
+        if len(group) > 1
+    }
 
 
 def differ_in_one_option(run: Run, methods: list[str]) -> bool:
     """Whether methods are one decoder with one checkpoint, and differ in one option at most."""
     rows = [run.config.methods[name] for name in methods]
-    settings = [{**settings_of(row), "decoder": (row.method, row.role)} for row in rows]
-    every = {name for own in settings for name in own}
-    differ = [name for name in every if len({str(own.get(name)) for own in settings}) > 1]
-    return len(differ) <= 1 and "decoder" not in differ
+    settings = pd.DataFrame([settings_of(row) for row in rows]).astype(str)
+    decoders = {(row.method, row.role) for row in rows}
+    return len(decoders) == 1 and int((settings.nunique(dropna=False) > 1).sum()) <= 1

@@ -1,4 +1,6 @@
-"""Records become tidy frames: one row per method and suite, unformatted numbers.
+"""Records become one frame: a row per method and suite, unformatted numbers.
+
+    run -> checked_items -> measure -> (marks, intervals, means) -> tables, figures, claims, report
 
 Everything here is a pure function of a run as `read_run` gives it, and does not depend on the order
 of its lines. Methods and suites may be strings or categoricals.
@@ -18,6 +20,7 @@ from harness.records.store import KEY, Run
 from harness.stats import effective_trials
 
 REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
+MEAN = "mean"  # the suite of rows that are means over suites
 PAIR = ["method", "suite"]
 PROBLEM = ["suite", "item"]
 SPENT = ["seconds", "forwards"]
@@ -25,21 +28,26 @@ BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
 UNTIL = ("first_block_seconds", "content_seconds")
 OPTIONAL = [
-    *("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"),
-    *("draft_forwards", "token_forwards", "cached_tokens", *UNTIL),
+    "prompt_tokens",
+    "content_tokens",
+    "eos_tokens",
+    "post_stop_tokens",
+    "draft_forwards",
+    "token_forwards",
+    "cached_tokens",
+    *UNTIL,
 ]
 MEASURES = [
-    *(
-        *PAIR,
-        "accuracy",
-        "scored",
-        "items",
-        "speedup",
-        "forward_speedup",
-        "acceptance",
-        "committed_per_window",
-    ),
-    *("seconds_per_item", "shared_items"),
+    *PAIR,
+    "accuracy",
+    "scored",
+    "items",
+    "speedup",
+    "forward_speedup",
+    "acceptance",
+    "committed_per_window",
+    "seconds_per_item",
+    "shared_items",
 ]
 LENGTH = "length_ratio"
 TRIALS = "trials"
@@ -76,32 +84,33 @@ def timed(run: Run) -> bool:
 def other_tokenizers(run: Run) -> set[str]:
     """The methods of the role `ar` whose prompts have other tokens than the rest has, so that
     tokens do not compare."""
-    own = run.items["method"].isin(
-        [name for name, method in run.config.methods.items() if method.role == "ar"]
-    )
-    if not own.any() or "prompt_hash" not in run.items:
+    names = [name for name, method in run.config.methods.items() if method.role == "ar"]
+    autoregressive = run.items["method"].isin(names)
+    if not autoregressive.any() or "prompt_hash" not in run.items:
         return set()
-    both = run.items[own].merge(
-        run.items[~own].drop_duplicates(PROBLEM), on=PROBLEM, suffixes=("", "_rest")
-    )
+    rest = run.items[~autoregressive].drop_duplicates(PROBLEM)
+    both = run.items[autoregressive].merge(rest, on=PROBLEM, suffixes=("", "_rest"))
     return set(both.loc[both["prompt_hash"] != both["prompt_hash_rest"], "method"])
 
 
 def measure(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has items, in the configuration's order; columns are
-    MEASURES and five more.
+    """The frame of a run: a row per method and suite that has items, in the configuration's order.
 
+    Columns are MEASURES, for tables, and what marks, intervals and means are made of.
     accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's,
     and length_ratio: the method's content tokens / LLaDA's, over the shared items, those that LLaDA
     has too. acceptance: accepted / proposed drafts. committed_per_window: mean of positions.
     trials: independent verdicts, fewer than `scored` where a problem has several seeds;
     accuracy_by_seed: () where there is one. disturbed: responses that others disturbed;
-    disturbed_share: their part of the seconds. NaN where there is nothing to measure, in seconds
-    where the run was not timed, and in length_ratio for another tokenizer. Raises UserError if
-    there are no items or they are damaged.
+    disturbed_share: their part of the seconds, the method's or LLaDA's, whichever is larger. NaN
+    where there is nothing to measure, in seconds where the run was not timed, and in length_ratio
+    for another tokenizer.
+
+    Raises:
+        UserError: there are no items, or they are damaged.
     """
     items = checked_items(run)
-    totals = items.groupby(PAIR, observed=True).agg(
+    frame = items.groupby(PAIR, observed=True).agg(
         items=("item", "size"),
         scored=("verdict", "count"),
         right=("verdict", "sum"),
@@ -109,30 +118,34 @@ def measure(run: Run) -> pd.DataFrame:
         proposed=("proposed", "sum"),
         accepted=("accepted", "sum"),
         disturbed=("disturbed", "sum"),
-        disturbed_share=(DISTURBED, "max"),
     )
-    totals["accuracy"] = 100 * totals["right"] / totals["scored"]
-    totals["acceptance"] = totals["accepted"] / totals["proposed"]
-    totals = totals.join(_against_reference(items)).join(_windows(run)["committed_per_window"])
-    totals["shared_items"] = totals["shared_items"].fillna(0).astype(int)
-    totals.loc[totals.index.get_level_values("method").isin(other_tokenizers(run)), LENGTH] = (
-        math.nan
-    )
-    totals[TRIALS] = totals["scored"].astype(float)
-    by_seed: dict[Any, tuple[float, ...]] = {}
-    if len(run.config.draws) > 1:
-        for pair, own in items[items["verdict"].notna()].groupby(PAIR, observed=True):
-            totals.loc[pair, TRIALS] = effective_trials(
-                own["verdict"].to_numpy(), own["problem"].to_numpy()
-            )
-            of_seed = own.groupby("draw")["verdict"]
-            # else no seed is done, or some
-            if of_seed.size().nunique() == 1 and len(of_seed) == len(run.config.draws):
-                by_seed[pair] = tuple(100 * of_seed.mean())
-    totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
+    frame["accuracy"] = 100 * frame["right"] / frame["scored"]
+    frame["acceptance"] = frame["accepted"] / frame["proposed"]
+    frame["acceptance_percent"] = 100 * frame["acceptance"]
+    frame = frame.join(_over_reference(items)).join(_windows(run)["committed_per_window"])
+    frame["shared_items"] = frame["shared_items"].fillna(0).astype(int)
+    other = frame.index.get_level_values("method").isin(other_tokenizers(run))
+    frame.loc[other, LENGTH] = math.nan
+    _add_seeds(frame, run, items)
     if not timed(run):
-        totals[["speedup", "seconds_per_item"]] = math.nan
-    return by_name(totals)[[*MEASURES, LENGTH, TRIALS, BY_SEED, "disturbed", DISTURBED]]
+        frame[["speedup", "seconds_per_item"]] = math.nan
+    return by_name(frame)
+
+
+def _add_seeds(frame: pd.DataFrame, run: Run, items: pd.DataFrame) -> None:
+    """Set TRIALS and BY_SEED of a frame by PAIR."""
+    frame[TRIALS] = frame["scored"].astype(float)
+    by_seed: dict[Any, tuple[float, ...]] = {}
+    draws = len(run.config.draws)
+    if draws > 1:
+        for pair, rows in items.dropna(subset="verdict").groupby(PAIR, observed=True):
+            verdicts = rows["verdict"].to_numpy()
+            frame.loc[pair, TRIALS] = effective_trials(verdicts, rows["problem"].to_numpy())
+            seeds = rows.groupby("draw")["verdict"]
+            # a spread needs all problems of all seeds
+            if seeds.size().nunique() == 1 and len(seeds) == draws:
+                by_seed[pair] = tuple(100 * seeds.mean())
+    frame[BY_SEED] = [by_seed.get(pair, ()) for pair in frame.index]
 
 
 def measure_windows(run: Run) -> pd.DataFrame:
@@ -181,11 +194,10 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns |= {name: _numbers(items, name) for name in OPTIONAL}
     columns |= draws_of(run, columns["item"])
     columns |= categoricals(items, run)
-    columns["verdict"] = _verdicts(run)
+    columns["verdict"] = _numbers(items, "correct")
     columns["disturbed"] = _numbers(items, "disturbed")
-    tokens = (
-        pd.factorize(items["tokens_hash"])[0] if "tokens_hash" in items else np.full(len(items), -1)
-    )
+    hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
+    tokens = pd.factorize(hashes)[0]
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
     frame = pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
     return _without_disturbed(frame)
@@ -194,36 +206,52 @@ def checked_items(run: Run) -> pd.DataFrame:
 def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
     """The items with the part of their method's seconds on the suite that was disturbed; beyond
     MOST_DISTURBED seconds are NaN."""
-    disturbed = items["seconds"].where(items["disturbed"] == 1, 0.0)
-    sums = (
-        items.assign(disturbed=disturbed)
-        .groupby(PAIR, observed=True)[["disturbed", "seconds"]]
-        .transform("sum")
-    )
-    items[DISTURBED] = (sums["disturbed"] / sums["seconds"]).fillna(0.0)
+    items[DISTURBED] = items["seconds"].where(items["disturbed"] == 1, 0.0)
+    sums = items.groupby(PAIR, observed=True)[[DISTURBED, "seconds"]].transform("sum")
+    items[DISTURBED] = (sums[DISTURBED] / sums["seconds"]).fillna(0.0)
     items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL]] = math.nan
     return items
 
 
-def suites_with(measured: pd.DataFrame, suites: Sequence[str], column: str) -> list[str]:
+def suites_with(frame: pd.DataFrame, suites: Sequence[str], column: str) -> list[str]:
     """The suites that a mean of a number is over: all but those where no method has it, as in one
     that is not scored.
 
     Args:
-        measured: rows of `measure`.
+        frame: rows by method and suite.
         suites: what the mean should be over; one that has no rows at all stays.
         column: the number.
     """
-    known = measured.groupby("suite")[column].count()
+    known = frame.groupby("suite")[column].count()
     return [suite for suite in suites if known.get(suite, 1) > 0]
+
+
+def over_suites(frame: pd.DataFrame, suites: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """Plain means of numbers over `suites_with` them, each suite with the same weight.
+
+    Args:
+        frame: rows by method and suite.
+        suites: what the means are over.
+        columns: the numbers.
+
+    Returns:
+        A row per method, in the frame's order, its index; NaN where one of the suites is missing.
+    """
+    methods = frame["method"].drop_duplicates()
+    means = {}
+    for column in columns:
+        table = frame.pivot(index="suite", columns="method", values=column)
+        rows = table.reindex(suites_with(frame, suites, column))[methods].astype(float)
+        means[column] = rows.mean(skipna=False)
+    return pd.DataFrame(means).rename_axis("method")
 
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
     """Those of `checked_items` that the reference has too, in their order, with its numbers as
     <name>_reference."""
-    names = [*SPENT, "content_tokens", "verdict", "tokens"]
-    its = items.loc[items["method"] == reference, ["suite", "item", *names]]
-    return items.merge(its, on=["suite", "item"], suffixes=("", "_reference"))
+    names = [*SPENT, "content_tokens", "verdict", "tokens", DISTURBED]
+    of_reference = items.loc[items["method"] == reference, [*PROBLEM, *names]]
+    return items.merge(of_reference, on=PROBLEM, suffixes=("", "_reference"))
 
 
 def categoricals(frame: pd.DataFrame, run: Run) -> dict[str, pd.Categorical]:
@@ -237,14 +265,15 @@ def by_name(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.reset_index().astype(dict.fromkeys(PAIR, str))
 
 
-def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
-    """shared_items, speedup, forward_speedup and length_ratio by PAIR; absent without items shared
-    with LLaDA."""
+def _over_reference(items: pd.DataFrame) -> pd.DataFrame:
+    """shared_items, speedup, forward_speedup, length_ratio and disturbed_share by PAIR; absent
+    without items shared with LLaDA."""
     shared = shared_with_reference(items)
     shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
     groups = shared.groupby(PAIR, observed=True)
     sums = groups[[*SPENT, *(f"{name}_reference" for name in SPENT)]].sum()
     lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
+    disturbed = groups[[DISTURBED, f"{DISTURBED}_reference"]].max()
     return pd.DataFrame(
         {
             "shared_items": groups.size(),
@@ -253,6 +282,7 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
             LENGTH: (
                 lengths["content_tokens"] / lengths["content_tokens_reference"].replace(0, math.nan)
             ),
+            DISTURBED: disturbed.max(axis=1),
         }
     )
 
@@ -263,12 +293,8 @@ def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[n
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}
     files = run.meta.data["files"]
-    counts = (
-        run.items["suite"]
-        .astype(str)
-        .map({suite: files[suite]["items"] // draws for suite in run.config.suites})
-    )
-    draw, problem = np.divmod(item, counts.to_numpy(dtype=float))
+    counts = {suite: files[suite]["items"] // draws for suite in run.config.suites}
+    draw, problem = np.divmod(item, run.items["suite"].astype(str).map(counts).to_numpy(float))
     return {"problem": problem, "draw": draw}
 
 
@@ -276,10 +302,9 @@ def _windows(run: Run) -> pd.DataFrame:
     """committed_per_window and windows by PAIR. Counts are integers: sums do not depend on the
     order of the lines."""
     windows = run.windows.reindex(columns=[*KEY, "committed"])
-    named = pd.DataFrame(categoricals(windows, run)).assign(
-        committed=_numbers(windows, "committed")
-    )
-    groups = named.groupby(PAIR, observed=True)["committed"]
+    frame = pd.DataFrame(categoricals(windows, run))
+    frame["committed"] = _numbers(windows, "committed")
+    groups = frame.groupby(PAIR, observed=True)["committed"]
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 
 
@@ -288,10 +313,3 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     if name not in frame:
         return np.full(len(frame), math.nan)
     return pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)
-
-
-def _verdicts(run: Run) -> npt.NDArray[np.float64]:
-    """Of every item 1, 0 or NaN (not scored)."""
-    if "correct" not in run.items:
-        return np.full(len(run.items), math.nan)
-    return run.items["correct"].astype("boolean").to_numpy(float, na_value=math.nan)

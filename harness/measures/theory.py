@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.measures.marks import setting_of
 from harness.measures.table import (
     PAIR,
     REFERENCE,
@@ -24,40 +25,47 @@ from harness.measures.table import (
     timed,
 )
 from harness.methods.presets import prefix_conditioned
-from harness.records.schema import Setting
 from harness.records.store import KEY, Run
 from harness.stats import ratio_of_totals
 
 WINDOW = 16  # the decoder's default, where a run's configuration names none
 SEQUENTIAL = "-nosd"  # suffix of the preset without speculation
 COUNTS = ["proposed", "accepted", "committed"]
-SPENT = ["seconds", "forwards"]
 # column of the frame -> of passes.jsonl
 COSTS = {
     "c": "plain",
     "c_rho": "draft",
     "c_pi": "verification",
 }
-PREDICTED = {  # what is predicted -> how it is measured
+# what is predicted -> how it is measured
+PREDICTED = {
     "predicted_over_sequential": "over_sequential",
     "predicted_forward_speedup": "forward_speedup",
     "predicted_speedup": "speedup",
 }
-RATIOS = {measured: f"{measured}_ratio" for measured in PREDICTED.values()}
 THEORY = [
-    *("method", "suite", "window", "alpha", "acceptance", "windows", "committed_per_window"),
-    *("expected_committed", "expected_committed_windows", "passes", *COSTS),
-    *(name for pair in PREDICTED.items() for name in (*pair, RATIOS[pair[1]])),
-]
-OF_SECONDS = [
+    *PAIR,
+    "window",
+    "alpha",
+    "acceptance",
+    "windows",
+    "committed_per_window",
+    "expected_committed",
+    "expected_committed_windows",
+    "passes",
     *COSTS,
-    *(
-        name
-        for pair in PREDICTED.items()
-        if "forward" not in pair[0]
-        for name in (*pair, RATIOS[pair[1]])
-    ),
+    "predicted_over_sequential",
+    "over_sequential",
+    "over_sequential_ratio",
+    "predicted_forward_speedup",
+    "forward_speedup",
+    "forward_speedup_ratio",
+    "predicted_speedup",
+    "speedup",
+    "speedup_ratio",
 ]
+OF_FORWARDS = ("predicted_forward_speedup", "forward_speedup", "forward_speedup_ratio")
+OF_SECONDS = [name for name in THEORY[THEORY.index("c") :] if name not in OF_FORWARDS]
 
 
 def expected_committed(alpha: float, k: int) -> float:
@@ -102,22 +110,22 @@ def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
     unconditional: accepted / proposed. independent: alpha^m, what that is if acceptance is
     independent, alpha being accepted / tested in all.
     """
-    proposed, accepted = (windows[name].to_numpy(dtype=float) for name in ("proposed", "accepted"))
-    rows = []
-    for position in range(1, int(proposed.max(initial=0)) + 1):
-        has_position = proposed >= position
-        rows.append(
-            {
-                "position": position,
-                "proposed": int(has_position.sum()),
-                "tested": int((has_position & (accepted >= position - 1)).sum()),
-                "accepted": int((accepted >= position).sum()),
-            }
-        )
-    positions = pd.DataFrame(rows, columns=["position", "proposed", "tested", "accepted"])
-    alpha = positions["accepted"].sum() / positions["tested"].sum() if len(positions) else math.nan
+    longest = windows["proposed"].max() if len(windows) else 0
+    position = np.arange(1, int(longest) + 1)
+    proposed = windows["proposed"].to_numpy(float)[:, None] >= position
+    accepted = windows["accepted"].to_numpy(float)[:, None]
+    positions = pd.DataFrame(
+        {
+            "position": position,
+            "proposed": proposed.sum(axis=0),
+            "tested": (proposed & (accepted >= position - 1)).sum(axis=0),
+            "accepted": (accepted >= position).sum(axis=0),
+        }
+    )
+    tested = positions["tested"].replace(0, np.nan)
+    alpha = positions["accepted"].sum() / tested.sum() if len(positions) else math.nan
     return positions.assign(
-        given_tested=positions["accepted"] / positions["tested"].replace(0, np.nan),
+        given_tested=positions["accepted"] / tested,
         unconditional=positions["accepted"] / positions["proposed"],
         independent=alpha ** positions["position"].astype(float),
     )
@@ -135,97 +143,80 @@ def theory(run: Run) -> pd.DataFrame:
     predicted. NaN for what was not measured, OF_SECONDS where the run was not timed. Raises
     UserError if the records are damaged.
     """
-    rates = _by_pair(measure_windows(run))
-    speeds = _by_pair(measure(run)[[*PAIR, "forward_speedup", "speedup"]])
-    costs = {}
+    speeds = measure(run)[[*PAIR, "forward_speedup", "speedup"]]
+    rates = measure_windows(run).merge(speeds, on=PAIR).set_index(PAIR).to_dict("index")
+    medians = pd.DataFrame(columns=list(COSTS))
     if not run.passes.empty:
-        medians = (
-            run.passes.groupby(PAIR)[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
-        )
-        costs = _by_pair(medians.reset_index())
-    items = {
-        pair: own.set_index("item")[SPENT]
-        for pair, own in checked_items(run).groupby(PAIR, observed=True, sort=False)
+        by_pair = run.passes.astype(dict.fromkeys(PAIR, str)).groupby(PAIR)
+        medians = by_pair[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
+    costs: dict[Any, dict[Any, float]] = medians.to_dict("index")
+    items: Items = {
+        pair: rows.set_index("item")[["seconds", "forwards"]]
+        for pair, rows in checked_items(run).groupby(PAIR, observed=True)
     }
-    found = []
-    for (method, suite), own in fef_windows(run).groupby(PAIR, observed=True):
+    rows = []
+    for (method, suite), windows in fef_windows(run).groupby(PAIR, observed=True):
         pair = (str(method), str(suite))
-        found.append(
-            rates[pair]
-            | _predictions(run, rates[pair], own, items, costs.get(pair, {}))
-            | speeds[pair]
-        )
-    frame = pd.DataFrame(found, columns=THEORY)
-    numbers = frame[[*PREDICTED, *PREDICTED.values()]].astype(float)
-    for predicted, measured in PREDICTED.items():
-        frame[RATIOS[measured]] = numbers[measured] / numbers[predicted]
+        known = {**dict.fromkeys(COSTS, math.nan), **costs.get(pair, {}), **rates[pair]}
+        k = int(setting_of(run, *pair).options.get("window", WINDOW))
+        passes = _passes(items, pair, windows)
+        sequential = _ratio(items, (pair[0] + SEQUENTIAL, pair[1]), pair)
+        predictions = _predictions(known, k, passes, windows["proposed"])
+        measured = {"over_sequential": sequential, "passes": passes, "window": k}
+        rows.append(dict(zip(PAIR, pair, strict=True)) | known | predictions | measured)
+    frame = pd.DataFrame(rows, columns=THEORY)
+    for predicted, measured_name in PREDICTED.items():
+        numbers = frame[[measured_name, predicted]].astype(float)
+        frame[f"{measured_name}_ratio"] = numbers[measured_name] / numbers[predicted]
     return frame if timed(run) else frame.assign(**dict.fromkeys(OF_SECONDS, math.nan))
 
 
-def _by_pair(frame: pd.DataFrame) -> dict[tuple[str, str], dict[Any, Any]]:
-    """The rows of a frame with method and suite, by these."""
-    return {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
+Items = dict[Any, pd.DataFrame]
 
 
 def _predictions(
-    run: Run,
-    row: dict[Any, Any],
-    windows: pd.DataFrame,
-    items: dict[Any, pd.DataFrame],
-    costs: dict[str, float],
+    known: dict[str, Any], k: int, passes: float, proposed: pd.Series
 ) -> dict[str, float]:
-    """The predictions of the theorem and the corollary for one method and suite, and their
-    inputs."""
-    method = row["method"]
-    suite = row["suite"]
-    alpha = float(row["alpha"])
-    setting = run.config.methods[method].suites.get(suite, Setting())
-    k = int(setting.options.get("window", WINDOW))
+    """The predictions of the theorem and the corollary for one method and suite.
+
+    known: alpha and COSTS. proposed: drafts of each window.
+    """
+    alpha = float(known["alpha"])
     expected = expected_committed(alpha, k)
-    lengths, counts = np.unique(windows["proposed"].to_numpy(dtype=int), return_counts=True)
+    lengths, counts = np.unique(proposed.to_numpy(dtype=int), return_counts=True)
     pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
     total = math.fsum(count * expected_committed(alpha, length) for length, count in pairs)
-    c, c_rho, c_pi = (costs.get(name, math.nan) for name in COSTS)
-    known = min(c, c_rho, c_pi) > 0
-    passes = _passes(method, suite, windows, items)
-    return {
-        "window": k,
+    c, c_rho, c_pi = (known[name] for name in COSTS)
+    predictions = {
         "expected_committed": expected,
-        "expected_committed_windows": total / len(windows),
-        "passes": passes,
-        **dict(zip(COSTS, (c, c_rho, c_pi), strict=True)),
-        "predicted_over_sequential": (
-            acceleration_ratio(expected, c_rho, c_pi) if known else math.nan
-        ),
-        "over_sequential": _seconds_ratio(items, method + SEQUENTIAL, method, suite),
+        "expected_committed_windows": total / len(proposed),
         "predicted_forward_speedup": acceleration_ratio(expected, 1.0, 1.0) / passes,
-        "predicted_speedup": expected * c / (c_rho + c_pi) / passes if known else math.nan,
+        "predicted_over_sequential": math.nan,
+        "predicted_speedup": math.nan,
     }
+    if min(c, c_rho, c_pi) > 0:
+        predictions["predicted_over_sequential"] = acceleration_ratio(expected, c_rho, c_pi)
+        predictions["predicted_speedup"] = expected * c / (c_rho + c_pi) / passes
+    return predictions
 
 
-def _passes(
-    method: str, suite: str, windows: pd.DataFrame, items: dict[Any, pd.DataFrame]
-) -> float:
+def _passes(items: Items, pair: tuple[str, str], windows: pd.DataFrame) -> float:
     """Positions committed per forward of LLaDA's, over the items that both have; NaN where there
     are none."""
-    reference, own = (_items(items, name, suite) for name in (REFERENCE, method))
-    both = own.index.intersection(reference.index)
-    committed = windows.loc[windows["item"].isin(both), "committed"]
-    return (
-        ratio_of_totals(committed, reference.loc[both, "forwards"]) if committed.any() else math.nan
-    )
+    both = _shared(items, (REFERENCE, pair[1]), pair)
+    committed = windows.loc[windows["item"].isin(both.index), "committed"]
+    return ratio_of_totals(committed, both["forwards"]) if committed.any() else math.nan
 
 
-def _seconds_ratio(items: dict[Any, pd.DataFrame], above: str, below: str, suite: str) -> float:
+def _ratio(items: Items, above: tuple[str, str], below: tuple[str, str]) -> float:
     """Total seconds of one method over those of another on the items they share; NaN if there are
     none."""
-    first, second = (_items(items, name, suite)["seconds"] for name in (above, below))
-    both = first.index.intersection(second.index)
-    return ratio_of_totals(first[both], second[both]) if len(both) else math.nan
+    both = _shared(items, above, below)
+    return ratio_of_totals(both["seconds"], both["seconds_other"]) if len(both) else math.nan
 
 
-def _items(items: dict[Any, pd.DataFrame], method: str, suite: str) -> pd.DataFrame:
-    """SPENT of a method's items in a suite, by item in ascending order; empty if there are none."""
-    return items.get(
-        (method, suite), pd.DataFrame(columns=SPENT, index=pd.Index([], dtype=float), dtype=float)
-    )
+def _shared(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> pd.DataFrame:
+    """The items of a method on a suite that another one has too, whose numbers are <name>_other."""
+    if pair not in items or other not in items:
+        return pd.DataFrame()
+    return items[pair].join(items[other], how="inner", rsuffix="_other")

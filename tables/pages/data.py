@@ -22,7 +22,7 @@ import pandas as pd
 from harness.errors import UserError
 from harness.measures.table import REFERENCE, method_labels, suite_titles
 from harness.records.files import TraceRecord, each_frame, read_prompts
-from harness.records.store import KEY, Run
+from harness.records.store import Run
 from harness.suites.registry import SUITES, drawn, split_named
 
 RESPONSES = 100  # about how many a data file holds
@@ -46,7 +46,6 @@ class ShownSuite:
 
     key: str
     title: str
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -73,22 +72,17 @@ class Book:
     def items(self) -> pd.DataFrame:
         """All items of all runs, by suite, item and series: the records' columns, `series` and
         `suite` as numbers."""
-        items = pd.concat(
-            [self.numbered(number, run.items) for number, run in enumerate(self.runs)],
-            ignore_index=True,
-        )
+        frames = [self.numbered(number, run.items) for number, run in enumerate(self.runs)]
+        items = pd.concat(frames, ignore_index=True)
         return items.sort_values(["suite", "item", "series"], kind="stable", ignore_index=True)
 
     def numbered(self, run: int, frame: pd.DataFrame) -> pd.DataFrame:
         """A run's items or windows, with `series` and `suite` as numbers."""
         if frame.empty:
             return pd.DataFrame(columns=["series", "suite", "item"])
-        series = frame["method"].map(
-            {m: n for (r, m), n in self.series_numbers.items() if r == run}
-        )
-        return frame.assign(series=series, suite=frame["suite"].map(self.suite_numbers[run])).drop(
-            columns=[KEY[0]]
-        )
+        series = [self.series_numbers[run, method] for method in frame["method"]]
+        suites = frame["suite"].map(self.suite_numbers[run])
+        return frame.drop(columns="method").assign(series=series, suite=suites)
 
 
 def open_book(runs: Sequence[Run]) -> Book:
@@ -98,48 +92,35 @@ def open_book(runs: Sequence[Run]) -> Book:
             raise UserError(f"{run.folder} holds no items yet; there is nothing to show")
     names = _distinct([run.meta.name or run.folder.name for run in runs])
     series: list[Series] = []
-    suites: list[ShownSuite] = []
+    suites: dict[tuple[str, str], ShownSuite] = {}
     numbers: list[dict[str, int]] = []
     for number, run in enumerate(runs):
-        held = set(run.items["method"].unique())
-        labels = {method: label for method, label in method_labels(run).items() if method in held}
+        there = set(run.items["method"].unique())
+        labels = {name: label for name, label in method_labels(run).items() if name in there}
         reference = len(series) + list(labels).index(REFERENCE) if REFERENCE in labels else None
-        series += [
-            Series(
-                number, method, label if len(runs) == 1 else f"{label} ({names[number]})", reference
-            )
-            for method, label in labels.items()
-        ]
-        numbers.append(_suite_numbers(run, names[number], suites))
-    return Book(tuple(runs), tuple(names), tuple(series), tuple(suites), tuple(numbers))
-
-
-def _suite_numbers(run: Run, name: str, suites: list[ShownSuite]) -> dict[str, int]:
-    """The number of each suite of a run in `suites`, to which those are added that are not there
-    yet."""
-    found = {}
-    held = set(run.items["suite"].unique())
-    for key, title in suite_titles(run).items():
-        if key not in held:
-            continue
-        digest = str((run.meta.data.get("files") or {}).get(key, {}).get("sha256", ""))
-        same = [
-            number for number, each in enumerate(suites) if (each.key, each.digest) == (key, digest)
-        ]
-        if not same:
-            again = any(each.key == key for each in suites)
-            suites.append(ShownSuite(key, f"{title} ({name})" if again else title, digest))
-        found[key] = same[0] if same else len(suites) - 1
-    return found
+        for method, label in labels.items():
+            name = label if len(runs) == 1 else f"{label} ({names[number]})"
+            series.append(Series(number, method, name, reference))
+        numbers.append({})
+        files = run.meta.data.get("files") or {}
+        there = set(run.items["suite"].unique())
+        for key, title in suite_titles(run).items():
+            if key not in there:
+                continue
+            problems = (key, str(files.get(key, {}).get("sha256", "")))
+            if problems not in suites:
+                again = any(suite.key == key for suite in suites.values())
+                title = f"{title} ({names[number]})" if again else title
+                suites[problems] = ShownSuite(key, title)
+            numbers[-1][key] = list(suites).index(problems)
+    return Book(tuple(runs), tuple(names), tuple(series), tuple(suites.values()), tuple(numbers))
 
 
 def _distinct(names: list[str]) -> list[str]:
     """The names, a later one of several equal ones with its number."""
     numbers = [names[: at + 1].count(name) for at, name in enumerate(names)]
-    return [
-        name if number == 1 else f"{name} #{number}"
-        for name, number in zip(names, numbers, strict=True)
-    ]
+    pairs = zip(names, numbers, strict=True)
+    return [name if number == 1 else f"{name} #{number}" for name, number in pairs]
 
 
 def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
@@ -153,7 +134,6 @@ def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
 
 
 LIKELY = 10_000  # a probability of 1, as a number of a trace
-RIGHT = {True: "1", False: "0"}
 
 
 def script(name: str, value: Any, packed: bool = False) -> str:
@@ -173,32 +153,26 @@ def rows(book: Book) -> dict[str, Any]:
     equal tokens.
     """
     items = book.items
-    hashes = (
-        items["tokens_hash"]
-        if "tokens_hash" in items
-        else pd.Series(None, items.index, dtype=object)
+    hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
+    by_item = hashes.groupby([items["suite"], items["item"]], sort=False)
+    verdicts = items.reindex(columns=["correct"])["correct"]
+    items = items.assign(
+        same=by_item.transform(lambda same: pd.factorize(same)[0]),
+        right=verdicts.map({True: "1", False: "0"}).fillna("-"),
     )
-    same = hashes.groupby([items["suite"], items["item"]], sort=False).transform(
-        lambda own: pd.factorize(own)[0]
-    )
-    items = items.assign(same=same)
     groups = []
-    for pair, own in items.groupby(["suite", "series"], sort=True):
+    for pair, group in items.groupby(["suite", "series"], sort=True):
         suite, series = cast("tuple[int, int]", pair)
-        verdicts: list[Any] = own["correct"].tolist() if "correct" in own else [None] * len(own)
+        names = ("disturbed", "forwards", "proposed", "accepted", "same")
         groups.append(
             {
                 "suite": int(suite),
                 "series": int(series),
-                "item": own["item"].tolist(),
-                "right": "".join(RIGHT.get(verdict, "-") for verdict in verdicts),
-                "seconds": numbers_of(own, "seconds", 4),
-                "disturbed": numbers_of(own, "disturbed"),
-                **{
-                    name: numbers_of(own, name)
-                    for name in ("forwards", "proposed", "accepted", "same")
-                },
-                "tokens": numbers_of(own, "content_tokens"),
+                "item": group["item"].tolist(),
+                "right": "".join(group["right"]),
+                "seconds": numbers_of(group, "seconds", 4),
+                "tokens": numbers_of(group, "content_tokens"),
+                **{name: numbers_of(group, name) for name in names},
             }
         )
     return {"groups": groups, "itemsAFile": book.items_a_file}
@@ -213,23 +187,19 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
     """
     prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
     windows = _windows(book)
-    items = book.items
-    for column in ("text", "why", "gold"):
-        if column not in items:
-            items = items.assign(**{column: None})
+    names = ["suite", "item", "series", "text", "why", "gold"]
+    columns = book.items.reindex(columns=names).astype(object)
     files: dict[tuple[int, int], dict[int, Any]] = {}
-    columns = (items[name].tolist() for name in ("suite", "item", "series", "text", "why", "gold"))
-    for suite, item, series, text, why, gold in zip(*columns, strict=True):
-        found = files.setdefault((suite, item // book.items_a_file), {})
-        entry = found.setdefault(item, {"prompt": None, "gold": None, "said": {}})
-        entry["prompt"] = entry["prompt"] or prompts[book.series[series].run].get(
-            (book.suites[suite].key, item)
-        )
-        text, why, gold = (value if isinstance(value, str) else None for value in (text, why, gold))
+    for suite, item, series, *recorded in columns.to_numpy().tolist():
+        text, why, gold = (part if isinstance(part, str) else None for part in recorded)
+        entries = files.setdefault((suite, item // book.items_a_file), {})
+        entry = entries.setdefault(item, {"prompt": None, "gold": None, "said": {}})
+        known = prompts[book.series[series].run].get((book.suites[suite].key, item))
+        entry["prompt"] = entry["prompt"] or known
         entry["gold"] = entry["gold"] or gold
         entry["said"][series] = [text, why, windows.get((series, suite, item), [])]
-    for (suite, number), found in files.items():
-        yield f"text/{suite}-{number}", found
+    for (suite, number), entries in files.items():
+        yield f"text/{suite}-{number}", entries
 
 
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
@@ -239,31 +209,30 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
     recorded SHA-256.
     """
     data = run.config.data
-    found: dict[tuple[str, int], str] = {}
+    prompts: dict[tuple[str, int], str] = {}
     for suite in run.config.suites:
         generator = SUITES[suite].generator if suite in SUITES else None
         if generator is None or not isinstance(data, str) or split_named(data) is None:
             continue
-        own = drawn(SUITES[suite], data, run.config.limit)
-        content = generator.content([problem.row for problem in own]).encode()
+        problems = drawn(SUITES[suite], data, run.config.limit)
+        content = generator.content([problem.row for problem in problems]).encode()
         recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):
-            found |= {(suite, item): problem.question for item, problem in enumerate(own)}
-    return found
+            prompts |= {(suite, item): problem.question for item, problem in enumerate(problems)}
+    return prompts
 
 
 def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
     """The windows of every response, in their order."""
-    found: dict[tuple[int, int, int], list[list[int | None]]] = defaultdict(list)
+    windows: dict[tuple[int, int, int], list[list[int | None]]] = defaultdict(list)
     for number, run in enumerate(book.runs):
         frame = book.numbered(number, run.windows)
         keys = zip(frame["series"], frame["suite"], frame["item"], strict=True)
         names = ("step", "start", "proposed", "accepted", "committed")
-        for key, window in zip(
-            keys, zip(*(numbers_of(frame, name) for name in names), strict=True), strict=True
-        ):
-            found[key].append(list(window))
-    return found
+        columns = zip(*(numbers_of(frame, name) for name in names), strict=True)
+        for key, window in zip(keys, columns, strict=True):
+            windows[key].append(list(window))
+    return windows
 
 
 def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -272,24 +241,22 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. Records stay
     packed until their file's turn.
     """
-    files: dict[tuple[int, int], list[tuple[int, int, TraceRecord]]] = defaultdict(list)
-    vocabularies: list[dict[str, dict[int, str]]] = []
+    files: dict[tuple[int, int], list[tuple[int, TraceRecord]]] = defaultdict(list)
+    vocabularies: dict[tuple[int, str], dict[int, str]] = defaultdict(dict)
     for number, run in enumerate(book.runs):
-        vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
         for _, trace in each_frame(run.folder):
-            vocabulary[trace.tokenizer].update(trace.pieces)
+            vocabularies[number, trace.tokenizer].update(trace.pieces)
             series = book.series_numbers.get((number, trace.method))
             suite = book.suite_numbers[number].get(trace.suite)
             if series is not None and suite is not None:
-                files[suite, trace.item // book.items_a_file].append((trace.item, series, trace))
-        vocabularies.append(vocabulary)
-    for (suite, file), held in sorted(files.items(), key=lambda each: each[0]):
+                files[suite, trace.item // book.items_a_file].append((series, trace))
+    for suite, file in sorted(files):
         pieces: dict[str, int] = {}
-        found: dict[int, dict[int, Any]] = {}
-        for item, series, trace in held:
-            texts_of = vocabularies[book.series[series].run][trace.tokenizer]
-            found.setdefault(item, {})[series] = _trace(trace, texts_of, pieces)
-        yield f"trace/{suite}-{file}", {"pieces": list(pieces), "of": found}
+        items: dict[int, dict[int, Any]] = defaultdict(dict)
+        for series, trace in files[suite, file]:
+            vocabulary = vocabularies[book.series[series].run, trace.tokenizer]
+            items[trace.item][series] = _trace(trace, vocabulary, pieces)
+        yield f"trace/{suite}-{file}", {"pieces": list(pieces), "of": items}
 
 
 def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:

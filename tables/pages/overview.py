@@ -1,166 +1,179 @@
-"""A report's main table: the means first, then each suite, with intervals, notes and links to the
-items."""
+"""A report's first page: the main table of all runs, the means first, and its figures."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
-from harness.elements import format_label
-from harness.measures.intervals import means as means_over
-from harness.measures.intervals import paired, with_intervals
-from harness.measures.notes import against_reference, joined, lettered, with_notes
-from harness.measures.table import checked_items, checkpoint_names, measure, timed
-from harness.records.schema import Method
-from harness.records.store import Run
+from harness.measures.intervals import means, paired, with_intervals
+from harness.measures.marks import with_marks
+from harness.measures.table import MEAN, checked_items, checkpoint_names, measure, timed
 from harness.stats import speedup_intervals
 from tables.pages.data import Book
-from tables.sheets import ACCURACY, MEAN_TITLE, METRICS, SPEED, Metric, mean_rows
+from tables.series import PALETTE, Series, Whiskers, acceptances, series_of_rows
+from tables.sheets import MEAN_TITLE, METRICS, columns_of, with_checkpoints
+from tables.sheets.suites import MAIN
+from tables.table import Column, Row, Table, rows_of
+
+# Marker shapes as plotly calls them; more than colors, so that the two do not repeat together.
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "triangle-down",
+    "cross",
+    "x",
+    "star",
+    "pentagon",
+    "hexagon",
+    "hourglass",
+)
+TICKS = [2.0**power for power in range(-6, 9)]
+SPEEDS = {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}x" for tick in TICKS]}
+LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 
 
-@dataclass(frozen=True)
-class LinkedCell:
-    """A number of the table: its text, its interval's, what it is sorted by, a link to its items,
-    its note's letter."""
-
-    text: str
-    interval: str
-    value: float | None
-    link: str
-    mark: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """A series, its checkpoint and settings, and its cells, by group (the means first, then each
-    suite) and metric."""
-
-    name: str
-    about: str
-    cells: tuple[LinkedCell, ...]
-
-
-@dataclass(frozen=True)
-class Overview:
-    """The table. groups: titles of its groups of columns. frames: of each run all numbers, and
-    those of the means.
-
-    notes: (letter, text) of the cells' marks.
-    """
-
-    groups: tuple[str, ...]
-    metrics: tuple[str, ...]
-    rows: tuple[Row, ...]
-    frames: tuple[pd.DataFrame, ...]
-    means: tuple[pd.DataFrame, ...]
-    notes: tuple[tuple[str, str], ...]
-
-
-def overview(book: Book) -> Overview:
-    """The table of a book. Raises UserError if its records are damaged."""
-    frames: list[pd.DataFrame] = []
-    means: list[pd.DataFrame] = []
-    settings: list[dict[tuple[str, str], str]] = []
-    for run, numbers in zip(book.runs, book.suite_numbers, strict=True):
-        measured = measure(run)
+def numbers_of_runs(book: Book) -> pd.DataFrame:
+    """The frame of all runs with intervals, marks and means; its methods are the numbers of the
+    book's series, its suites those of the book's or MEAN, both as texts."""
+    frames = []
+    for number, (run, suites) in enumerate(zip(book.runs, book.suite_numbers, strict=True)):
         pairs = paired(run)
-        settings.append(_settings(run))
-        # A setting that holds on all suites is said of the row, any other of its cells.
-        own = {
-            (method, on): text
-            for (method, on), text in settings[-1].items()
-            if not _of_row(settings[-1], method)
-        }
-        noted = with_notes(with_intervals(measured, pairs), run, own)
-        frames.append(noted)
-        suites = [
-            *dict.fromkeys(measured["suite"]),
-            *(["of another run"] if len(numbers) < len(book.suites) else []),
-        ]
-        marks = mean_rows(noted, suites)[["method", *(metric.note for metric in METRICS)]]
-        means.append(means_over(measured, suites, pairs).merge(marks, on="method"))
-    metrics = [
-        metric for metric in METRICS if metric is not SPEED or any(timed(run) for run in book.runs)
+        frame = with_intervals(with_marks(measure(run), run), pairs)
+        over = list(frame["suite"].unique())
+        if len(suites) < len(book.suites):
+            over.append("of another run")
+        frame = pd.concat([frame, means(frame, over, pairs)])
+        series = {method: str(n) for (r, method), n in book.series_numbers.items() if r == number}
+        named = {suite: str(n) for suite, n in suites.items()} | {MEAN: MEAN}
+        methods = frame["method"].map(series)
+        frames.append(frame.assign(method=methods, suite=frame["suite"].map(named), source=number))
+    return pd.concat(frames, ignore_index=True)
+
+
+def choices(book: Book) -> dict[str, str]:
+    """The titles of what the table has numbers of: the means, then each suite by its number."""
+    suites = {str(number): suite.title for number, suite in enumerate(book.suites)}
+    return {MEAN: MEAN_TITLE, **suites}
+
+
+def main_table(book: Book, frame: pd.DataFrame) -> Table:
+    """The table of a book, from `numbers_of_runs`."""
+    columns = columns_of(METRICS, choices(book), any(timed(run) for run in book.runs))
+    labels = {str(number): series.name for number, series in enumerate(book.series)}
+    rows = rows_of(frame, columns, labels)
+    names = [checkpoint_names(book.runs[series.run], series.method) for series in book.series]
+    return Table("main", MAIN, with_checkpoints(columns, rows, names), rows)
+
+
+def link(row: Row, column: Column) -> str:
+    """The address of the items that a number is of."""
+    return address(row.key, column.suite)
+
+
+def address(series: object, suite: str) -> str:
+    """The address of the items of a series on a suite, by their numbers; on all for the mean."""
+    where = f"#/items?series={series}"
+    return where if suite == MEAN else f"{where}&suite={suite}"
+
+
+def figures(book: Book, frame: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+    """Name of every figure, its title, and by name of a choice (a suite) its plotly data and
+    layout; without the empty.
+
+    A point's customdata is the address of its items.
+    """
+    kinds = {
+        "front": ("Accuracy against speed", dict(_fronts(book, frame))),
+        "acceptance": ("Acceptance by position in the window", dict(_acceptances(book))),
+    }
+    return [
+        (name, {"title": title, "choices": {key: _json(figure) for key, figure in made.items()}})
+        for name, (title, made) in kinds.items()
+        if made
     ]
-    found: list[list[tuple[dict[Any, Any], str]]] = []
-    for number, series in enumerate(book.series):
-        by_pair: Any = frames[series.run].set_index(["method", "suite"])
-        mean = means[series.run].set_index("method").loc[series.method].to_dict()
-        groups = [(mean, f"#/items?series={number}")]
-        for suite, each in enumerate(book.suites):
-            key = (series.method, each.key)
-            there = book.suite_numbers[series.run].get(each.key) == suite and key in by_pair.index
-            values = by_pair.loc[key].to_dict() if there else {}
-            groups.append((values, f"#/items?suite={suite}&series={number}"))
-        found.append(groups)
-    letters = lettered(
-        note
-        for groups in found
-        for values, _ in groups
-        for metric in metrics
-        if (note := values.get(metric.note))
-    )
-    rows = []
-    for series, groups in zip(book.series, found, strict=True):
-        checkpoint = checkpoint_names(book.runs[series.run], series.method)
-        about = joined(
-            "" if checkpoint == "-" else checkpoint, _of_row(settings[series.run], series.method)
-        )
-        cells = tuple(
-            _cell(values, metric, link, letters) for values, link in groups for metric in metrics
-        )
-        rows.append(Row(series.name, about, cells))
-    titles = (MEAN_TITLE, *(suite.title for suite in book.suites))
-    notes = tuple((letter, text) for text, letter in letters.items())
-    heads = tuple(metric.heading for metric in metrics)
-    return Overview(titles, heads, tuple(rows), tuple(frames), tuple(means), notes)
 
 
-def _settings(run: Run) -> dict[tuple[str, str], str]:
-    """By method and suite in what its settings differ from LLaDA's, and the numbers that it has
-    set, such as tau."""
+def _json(figure: go.Figure) -> dict[str, Any]:
+    json: dict[str, Any] = figure.to_plotly_json()
+    del json["layout"]["template"]  # the page has its colors
+    return json
+
+
+def look_of(number: int) -> dict[str, Any]:
+    """Color and marker of a series: both differ, so that either suffices to tell two apart."""
+    turn = number // len(PALETTE)
     return {
-        (method, suite): joined(text, _numbers(run.config.methods[method], suite))
-        for (method, suite), text in against_reference(run).items()
+        "color": PALETTE[number % len(PALETTE)],
+        "symbol": SYMBOLS[(number + turn) % len(SYMBOLS)],
     }
 
 
-def _numbers(method: Method, suite: str) -> str:
-    """The options that are numbers, without those that the label has, and steps, which it has where
-    they count."""
-    options = method.suites[suite].options
-    numbers = {
-        name: value
-        for name, value in options.items()
-        if type(value) in (int, float) and name != "steps"
+def _figure(x: str, y: str, **layout: Any) -> go.Figure:
+    return go.Figure().update_layout(**LAYOUT, **layout).update_layout(xaxis_title=x, yaxis_title=y)
+
+
+def _draw(
+    figure: go.Figure, series: Series, number: int, link: str, size: int, **style: Any
+) -> None:
+    """A series as plotly draws it; each point leads to a link."""
+    figure.add_scatter(
+        x=list(series.x),
+        y=[None if pd.isna(value) else round(value, 4) for value in series.y],
+        error_x=_error(series.x_whiskers),
+        error_y=_error(series.y_whiskers),
+        name=series.name,
+        marker=look_of(number) | {"size": size},
+        customdata=[link] * len(series.x),
+        **style,
+    )
+
+
+def _error(whiskers: Whiskers | None) -> dict[str, Any]:
+    if whiskers is None:
+        return {"visible": False}
+    below, above = whiskers
+    lengths = {"array": above, "arrayminus": below}
+    return {"type": "data", "symmetric": False, "thickness": 1, "width": 3, **lengths}
+
+
+def _fronts(book: Book, frame: pd.DataFrame) -> Iterator[tuple[str, go.Figure]]:
+    """Of the means, and of every suite."""
+    known = frame.dropna(subset=["speedup", "accuracy"])
+    for suite, title in choices(book).items():
+        figure = _figure("wall-clock speedup over LLaDA", "accuracy (%)", xaxis=SPEEDS)
+        for number, series in enumerate(book.series):
+            rows = known[(known["method"] == str(number)) & (known["suite"] == suite)]
+            if len(rows):
+                point = series_of_rows(series.name, rows, "speedup", "accuracy")
+                style = {"mode": "markers", "hovertemplate": "%{x:.2f}x, %{y:.1f}%"}
+                _draw(figure, point, number, address(number, suite), 9, **style)
+        if figure.data:
+            yield title, figure
+
+
+def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
+    """Of tested drafts, and of all proposed ones, over all suites."""
+    drafts = []
+    for run_number, run in enumerate(book.runs):
+        labels = {series.method: series.name for series in book.series if series.run == run_number}
+        drafts += [(run_number, draft) for draft in acceptances(run, labels)]
+    style = {
+        "mode": "lines+markers",
+        "line": {"width": 1.5},
+        "hovertemplate": "position %{x}: %{y:.3f}",
     }
-    return ", ".join(
-        text
-        for name in numbers
-        if (text := format_label({name: numbers[name]})) not in method.label
-    )
-
-
-def _of_row(settings: Mapping[tuple[str, str], str], method: str) -> str:
-    """What is said of all suites of a method alike, or ""."""
-    texts = {text for (of, _), text in settings.items() if of == method}
-    return texts.pop() if len(texts) == 1 else ""
-
-
-def _cell(
-    values: dict[Any, Any], metric: Metric, link: str, letters: Mapping[str, str]
-) -> LinkedCell:
-    value, low, high = (values.get(f"{metric.value}{end}") for end in ("", "_low", "_high"))
-    mark = letters.get(values.get(metric.note, ""), "")
-    if pd.isna(value):
-        return LinkedCell("-", "", None, link, mark)
-    digits = 1 if metric is ACCURACY else 2
-    interval = "" if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f}-{high:.{digits}f}"
-    return LinkedCell(
-        f"{value:.{digits}f}{metric.unit}", interval, round(float(value), 6), link, mark
-    )
+    for title, kind in (("of tested drafts", "tested"), ("of all drafts", "proposed")):
+        figure = _figure("position in the window", "accepted", yaxis_range=[0, 1.03])
+        for run_number, draft in drafts:
+            number = book.series_numbers[run_number, draft.method]
+            items = f"{address(number, MEAN)}&only=rejected"
+            _draw(figure, getattr(draft, kind), number, items, 6, **style)
+        if figure.data:
+            yield title, figure
 
 
 def speeds(book: Book) -> dict[str, list[list[list[float | None]]]]:
@@ -172,25 +185,20 @@ def speeds(book: Book) -> dict[str, list[list[list[float | None]]]]:
     if not items:
         return {}
     # The seconds of a problem are those of all its seeds.
-    totals = (
-        pd.concat(items)
-        .groupby(["suite", "problem", "series"])["seconds"]
-        .sum(min_count=1)
-        .unstack("series")
-    )
+    problems = pd.concat(items).groupby(["suite", "problem", "series"])["seconds"]
+    totals = problems.sum(min_count=1).unstack("series")
     # Of a run that has its seconds from another only the problems of that one count.
     known = totals.reindex(columns=range(len(book.series))).dropna(how="all")
-    seconds = [own.to_numpy(float) for _, own in known.groupby(level="suite")]
-    parts = {
-        str(number): [own] for number, own in zip(known.index.unique("suite"), seconds, strict=True)
+    parts: dict[str, Sequence[Any]] = {
+        str(suite): [rows.to_numpy(float)] for suite, rows in known.groupby(level="suite")
     }
-    if len(seconds) == len(book.suites):
-        parts[""] = seconds
-    return {name: _json_numbers(speedup_intervals(own)) for name, own in parts.items()}
+    if len(parts) == len(book.suites):
+        parts[""] = [rows for (rows,) in parts.values()]
+    return {name: _json_numbers(speedup_intervals(seconds)) for name, seconds in parts.items()}
 
 
 def _json_numbers(ends: Any) -> list[list[list[float | None]]]:
-    found = np.round(np.moveaxis(ends, 0, -1), 4).astype(object)
-    found[pd.isna(found)] = None
-    numbers: list[list[list[float | None]]] = found.tolist()
+    rounded = np.round(np.moveaxis(ends, 0, -1), 4).astype(object)
+    rounded[pd.isna(rounded)] = None
+    numbers: list[list[list[float | None]]] = rounded.tolist()
     return numbers

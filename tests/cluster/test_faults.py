@@ -106,10 +106,7 @@ def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_th
     (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]
     assert tuple(left[key] for key in KEYS) == THIRD
     table = (tmp_path / "tables" / "main.md").read_text()
-    assert (
-        "1 response was left out: 3 workers died with its item, the last so: its process ended;"
-        in table
-    )
+    assert "- left out: 1 (3 workers died with its item, the last so: its process ended;" in table
     assert "left out: 1" in describe_status(tmp_path)
 
 

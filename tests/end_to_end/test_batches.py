@@ -61,7 +61,7 @@ def test_a_batched_run_has_the_records_of_one_without(
 def test_the_tables_say_that_seconds_do_not_count(tmp_path: Path) -> None:
     harness.evaluate("llada,threshold", "gsm8k", out=tmp_path / "run", batch=2, limit=1)
     text = (tmp_path / "run" / "tables" / "main.md").read_text()
-    assert "up to 2 were decoded at once" in text and "Speed" not in text
+    assert "- batch: 2\n" in text and "Speed" not in text
 
 
 @pytest.mark.parametrize("failure", [KeyError, GreenletExit])

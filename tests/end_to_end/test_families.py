@@ -80,7 +80,7 @@ def test_block_models_run_decoders_traced(family: str, methods: str, tmp_path: P
     assert (out / "report" / "index.html").exists() and (
         items["cached_tokens"] > 0
     ).all()  # finished blocks
-    assert "not in its own of" not in (out / "tables" / "main.md").read_text()
+    assert "model\\_blocks" not in (out / "tables" / "main.md").read_text()
     for lossless, of in (("freedave", "llada"), ("fef-fast", "fef-2")):
         if lossless in methods:
             assert (items.loc[lossless, "tokens_hash"] == items.loc[of, "tokens_hash"]).all()
@@ -111,7 +111,4 @@ def test_a_block_model_says_when_its_blocks_are_others(tmp_path: Path) -> None:
     assert main([*line, *wide]) == 0
     markdown = (tmp_path / "wide" / "tables" / "main.md").read_text()
     assert read_run(tmp_path / "wide").config.methods["llada"].suites["gsm8k"].block_length == 4
-    assert (
-        "the model attends in blocks of 8, not in its own of 4, blocks of 8, LLaDA's blocks of 4"
-        in markdown
-    )
+    assert "block\\_length=8, stop\\_at\\_eos=True, model\\_blocks=4" in markdown

@@ -164,10 +164,7 @@ def test_real_files_and_an_official_checkpoint_go_the_same_way(
     assert run.config.suites["math"].configuration == "math_0shot_gen_11c4b5"
     table = (tmp_path / "run" / "tables" / "main.md").read_text().replace("\\", "")
     digest = str(run.config.suites["gsm8k"].configuration_sha256)[:8]
-    assert (
-        f"Prompts and evaluators are OpenCompass's: GSM8K gsm8k_gen_1d7fe4 ({digest}), MATH"
-        " math_0shot" in table
-    )
+    assert f"- files: gsm8k_gen_1d7fe4 ({digest}) (GSM8K); math_0shot" in table
 
 
 def test_a_model_that_cannot_be_loaded_is_refused_at_once(

@@ -84,8 +84,8 @@ def test_a_missing_suite_leaves_points_and_no_mean_speed(tmp_path: Path) -> None
     assert found.loc[ALL, ["speed", "speed_low"]].isna().all()
     text = render(run, against="llada")["against.md"]
     assert (
-        rows_of(text)["DCD"][4:] == ["+10.0 [a]", "-", "2 of 10"]
-        and "[a] over 10 of 20 problems" in text
+        rows_of(text)["DCD"][4:] == ["+10.0 [i]", "-", "2 of 10"]
+        and "[i] fewer items than other rows have" in text
     )
 
 
@@ -108,11 +108,11 @@ def test_numbers_have_the_marks_of_both_methods(tmp_path: Path) -> None:
         **lengths | {"gen_length": 16, "block_length": 16}
     )
     text = render(run, against="llada")["against.md"]
-    note = "responses of 16 tokens, LLaDA's of 64; LLaDA: tuned on these problems"
-    assert rows_of(text)["DCD"][:2] == ["+10.0 [a]", "0.50x [a]"] and f"[a] {note}" in text
+    assert rows_of(text)["DCD"][:2] == ["+10.0 [lp]", "0.50x [lp]"]
+    assert "- [l] other length" in text and "- [p] tuned on these problems" in text
 
 
-def test_notes_are_those_beside_the_method_that_is_asked_for(tmp_path: Path) -> None:
+def test_marks_are_those_beside_the_method_that_is_asked_for(tmp_path: Path) -> None:
     run = save(tmp_path, some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
     lengths = {"gen_length": 64, "block_length": 64, "options": {"stop_at_eos": True}}
     run.config.methods = {
@@ -126,11 +126,7 @@ def test_notes_are_those_beside_the_method_that_is_asked_for(tmp_path: Path) -> 
         run, items=run.items.assign(method=run.items["method"].astype(str).replace("llada", "own"))
     )
     text = render(own, against="own")["against.md"]
-    note = (
-        "responses of 16 tokens, the reference's of 64, blocks of 64, the reference's full sequence"
-    )
-    assert f"[a] {note}, without stop\\_at\\_eos" in text and "[b]" not in text
-    assert "With stop\\_at\\_eos decoding ends at EOS; without it: DCD." in text
+    assert rows_of(text)["DCD"][:2] == ["+10.0 [l]", "0.50x [l]"]
 
 
 def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> None:
@@ -246,11 +242,9 @@ def test_claims_say_what_their_records_are_of(tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text(TWO)
     main([str(tmp_path / "claims.toml")])
     page = (tmp_path / "claims.md").read_text()
-    assert (
-        "\n\n**run**: 4 dev problems per suite, generated in the suites' formats, drawn with"
-        " seed 2. " in page
-    )
-    assert page.endswith("\n\n* DCD on GSM8K: tuned on these problems.\n")
+    assert "\n\n**run**\n\n- problems a suite: 4\n" in page
+    assert "\n- data: generated-dev:2\n" in page
+    assert page.endswith("\n- DCD: tuned\\_on=generated-dev:2\n") and "+0.0 [p]" in page
 
 
 def test_claims_of_seeds_that_agree_are_those_of_one(tmp_path: Path) -> None:

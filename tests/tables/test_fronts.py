@@ -14,7 +14,7 @@ from run_records import item, lines_of, save
 from scipy import stats
 
 from harness.errors import UserError
-from harness.measures.parallelism import series_of
+from harness.measures.parallelism import by_option, series_of
 from harness.measures.seconds import read_measured
 from harness.methods.settings import setting_of
 from harness.records.store import Run
@@ -22,7 +22,6 @@ from harness.runs.selection import methods_named
 from tables import figures
 from tables.charts import (
     WHOLE,
-    by_option,
     draw_option,
 )
 from tables.fronts import draw_front, draw_parallelism, front_of

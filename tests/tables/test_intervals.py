@@ -11,6 +11,7 @@ from run_records import item, save, save_presets
 from scipy import stats
 
 from harness.measures.intervals import UNCERTAINTY, means, paired
+from harness.measures.marks import with_marks
 from harness.measures.table import MEASURES, measure
 from harness.methods.presets import GROUPS
 from harness.stats import holm, mcnemar, speedup_interval, wilson
@@ -49,20 +50,20 @@ def test_every_row_has_its_intervals_and_all_but_llada_a_p_value_below(tmp_path:
     below = ["95% interval", "p vs LLaDA (Holm)"]
     assert [row[0] for row in rows] == ["LLaDA", below[0], "LLaDA/2", *below, "DCD", *below]
     low, high = (100 * end for end in wilson(0.9, 20))
-    assert rows[1][1:] == [f"{low:.1f}-{high:.1f}", "", ""]
+    assert rows[1][1:] == [f"{low:.1f} to {high:.1f}", "", ""]
     seconds = paired(save(tmp_path, noisy_items(), suites=SUITE))["dcd", "gsm8k"].seconds
     slow, fast = speedup_interval([seconds])
-    assert rows[6][2:] == [f"{slow:.2f}-{fast:.2f}", ""]
+    assert rows[6][2:] == [f"{slow:.2f} to {fast:.2f}", ""]
     assert rows[4][1:] == ["1.000", "", ""] and rows[7][1:] == [f"{2 * mcnemar(8, 1):.3f}", "", ""]
     assert "*" not in "".join(cell for row in rows for cell in row[1:] if row[0] in below)
 
 
-def test_p_values_are_adjusted_over_all_cells_of_the_table_and_the_caption_counts_them(
+def test_p_values_are_adjusted_over_all_cells_of_the_table_and_the_card_counts_them(
     tmp_path: Path,
 ) -> None:
     items = [*noisy_items("gsm8k"), *noisy_items("math", 30)]
     files = render(save(tmp_path, items), intervals=True)
-    assert "by Holm adjusted for 4 comparisons." in files["main.md"]
+    assert "- comparisons that p is adjusted for: 4\n" in files["main.md"]
     frame = csv_of(files)
     tested = frame["p_value"].dropna()
     of = {"llada/2": 1.0, "dcd": stats.binomtest(1, 9).pvalue}
@@ -93,19 +94,17 @@ def test_the_mean_has_intervals_and_no_p_value(tmp_path: Path) -> None:
     run = save(tmp_path, [*noisy_items("gsm8k"), *noisy_items("math")])
     rows = cells_of(render(run, intervals=True)["main.md"])
     pooled = [100 * end for end in wilson(0.9, 40)]
-    assert rows[1][7] == f"{pooled[0]:.1f}-{pooled[1]:.1f}"
+    assert rows[1][7] == f"{pooled[0]:.1f} to {pooled[1]:.1f}"
     seconds = [paired(run)["dcd", suite].seconds for suite in ("gsm8k", "math")]
     low, high = speedup_interval(seconds)
-    assert rows[6][8] == f"{low:.2f}-{high:.2f}" and rows[7][7:] == ["", "", ""]
+    assert rows[6][8] == f"{low:.2f} to {high:.2f}" and rows[7][7:] == ["", "", ""]
 
 
 def test_a_tiny_p_value_is_said_to_be_below_what_is_printed(tmp_path: Path) -> None:
     items = [item("llada", "gsm8k", n) for n in range(40)]
     items += [item("dcd", "gsm8k", n, correct=False) for n in range(40)]
     files = render(save(tmp_path, items, suites=SUITE), intervals=True)
-    assert (
-        cells_of(files["main.md"])[-1][1] == r"\<0.001" and "for 1 comparison." in files["main.md"]
-    )
+    assert cells_of(files["main.md"])[-1][1] == r"\<0.001"
     assert csv_of(files).loc[("dcd", "gsm8k"), "p_holm"] == pytest.approx(2 / 2**40)
 
 
@@ -125,7 +124,7 @@ def test_every_ablation_adjusts_for_its_own_rows(tmp_path: Path) -> None:
     methods = dict.fromkeys(method for name in ("draft", "window-size") for method in GROUPS[name])
     files = render(save_presets(tmp_path, *methods), intervals=True)
     for name, compared in (("draft", 2), ("window-size", 6)):
-        assert f"adjusted for {2 * compared} comparisons." in files[f"{name}.md"]
+        assert f"p is adjusted for: {2 * compared}\n" in files[f"{name}.md"]
         assert (
             len([row for row in cells_of(files[f"{name}.md"]) if row[0].startswith("p vs")])
             == compared
@@ -144,7 +143,9 @@ def test_the_mean_of_unequal_suites_has_the_interval_of_its_variance(tmp_path: P
     run = save(tmp_path, rows)
     pairs = paired(run)
     (row,) = (
-        means(measure(run), ["gsm8k", "math"], pairs).query("method == 'dcd'").to_dict("records")
+        means(with_marks(measure(run), run), ["gsm8k", "math"], pairs)
+        .query("method == 'dcd'")
+        .to_dict("records")
     )
     low, high = wilson(0.5, 36)
     assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx((100 * low, 100 * high))

@@ -59,14 +59,14 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     assert "95% interval" in capsys.readouterr().out
 
 
-def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
+def test_the_terminal_has_the_marks_of_what_it_shows_and_the_card(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def said(of: Run, *options: str) -> str:
         assert cli.main([str(of.folder), *options]) == 0
         return " ".join(capsys.readouterr().out.split())
 
-    blocks = ({"gen_length": 256, "block_length": 8}, {"gen_length": 256, "block_length": 256})
+    blocks = ({"gen_length": 256, "block_length": 8}, {"gen_length": 128, "block_length": 8})
     settings = dict(zip(("llada", "fef-2"), blocks, strict=True))
     methods = {name: {"label": name, "suites": {"gsm8k": its}} for name, its in settings.items()}
     items = [
@@ -78,8 +78,8 @@ def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
     drifts = [{"start": {"busy_percent": 90.0}, "end": {}}]
     run = save(tmp_path, items, config=config, sessions=drifts)
     shown = said(run)
-    assert "[a] full sequence, LLaDA's blocks of 8" in shown and "90% busy" in shown
-    assert "All responses of llada on GSM8K are empty: --gen-length" in shown
+    assert "[l] other length" in shown and "busy before: 90%" in shown
+    assert "empty responses: llada on GSM8K" in shown and "fef-2: gen_length=128" in shown
 
 
 @pytest.mark.parametrize(("columns", "suites"), [(80, False), (200, True)])
@@ -107,7 +107,7 @@ def test_a_mean_has_no_mark_of_a_suite_that_it_is_not_over(
     save(tmp_path, rows)
     assert cli.main([str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "mean over 1 of 2 suites" in shown
+    assert "disturbed responses: 1 of 16" in shown
     assert "no Speed" not in shown
 
 
@@ -147,7 +147,7 @@ def test_a_run_without_the_papers_methods_says_so(
         "data": {"gsm8k": "sha256"},
     }
     run = save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config)
-    assert "1 problem per suite. Measured on" in render(run)["main.md"]
+    assert "- problems a suite: 1\n" in render(run)["main.md"]
     assert cli.main([str(run.folder), "--paper"]) == 0
     assert (
         "no paper.md: the paper's tables have none of this run's methods" in capsys.readouterr().out
@@ -253,7 +253,7 @@ def test_a_method_whose_ablation_is_not_there_is_in_the_main_table(tmp_path: Pat
     assert in_csv(files["main.csv"]) == ["llada", "llada-trained"] and "training.csv" not in files
 
 
-def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) -> None:
+def test_the_card_names_responses_that_speculation_changed(tmp_path: Path) -> None:
     run = save_presets(tmp_path, *GROUPS["speculation"])
     config = run.config.to_json()
     for name, method in config["methods"].items():
@@ -264,5 +264,5 @@ def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) ->
         {"tokens_hash": str((row["method"], row["suite"]) == ("fef-4", "math"))} for row in items
     ]
     rows = [row | own for row, own in zip(items, hashes, strict=True)]
-    caption = render(save(tmp_path / "hashed", rows, config=config))["speculation.md"]
-    assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption
+    text = render(save(tmp_path / "hashed", rows, config=config))["speculation.md"]
+    assert "same tokens: 6 of 8 responses, not MATH 0 (step=4), MATH 1 (step=4)\n" in text

@@ -15,11 +15,17 @@ from traced_run import traced_run
 
 from harness.measures.table import measure
 from harness.records.files import each_frame, replay
-from harness.records.schema import Setting
-from harness.records.store import read_run
+from harness.records.store import Run, read_run
 from tables import report
 from tables.pages.data import generated_prompts, open_book
-from tables.pages.overview import overview
+from tables.pages.overview import main_table, numbers_of_runs
+from tables.table import Table
+
+
+def table_of(*runs: Run) -> Table:
+    """The main table of a report."""
+    book = open_book(runs)
+    return main_table(book, numbers_of_runs(book))
 
 
 def data(folder: Path, name: str) -> Any:
@@ -87,43 +93,39 @@ def test_rows_know_verdicts_and_which_responses_are_the_same(made: Path) -> None
 def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     run = save(tmp_path / "run", full_items())
     measured = measure(run).set_index(["method", "suite"])
-    table = overview(open_book([run]))
-    assert table.groups == ("Mean", "GSM8K", "MATH") and table.metrics == ("Acc.", "Speed", "Fwd.")
+    table = table_of(run)
+    assert table.groups == [("Mean", 3), ("GSM8K", 3), ("MATH", 3)]
+    assert [column.heading for column in table.columns[:3]] == ["Acc.", "Speed", "Fwd."]
     assert [cell.value for cell in table.rows[1].cells[3:6]] == [
         *(
             measured.loc[("fef-2", "gsm8k"), name]
             for name in ("accuracy", "speedup", "forward_speedup")
         )
     ]
-    assert table.rows[0].cells[3].interval == "30.1-95.4"
+    assert table.rows[0].cells[3].below[0] == "30.1 to 95.4"
 
 
 def test_two_methods_have_the_interval_of_the_table_wherever_they_are_compared(made: Path) -> None:
-    table, ends = overview(open_book([read_run(made.parent)])), data(made, "speeds")
+    table, ends = table_of(read_run(made.parent)), data(made, "speeds")
     for group, suite in enumerate(("", "0", "1")):
-        assert table.rows[1].cells[3 * group + 1].interval == "{:.2f}-{:.2f}".format(
-            *ends[suite][0][1]
-        )
+        interval = "{:.2f} to {:.2f}".format(*ends[suite][0][1])
+        assert table.rows[1].cells[3 * group + 1].below[0] == interval
     assert ends["0"][0][1][0] * ends["0"][1][0][1] == pytest.approx(1, abs=1e-3)
 
 
-def test_a_setting_is_said_of_the_row_or_of_the_cells_of_its_suite_which_lead_to_notes(
-    tmp_path: Path,
-) -> None:
+def test_the_page_has_marks_and_the_card_as_key_and_value(tmp_path: Path) -> None:
     run = save(tmp_path / "run", full_items())
-    first, second = (run.config.methods[name] for name in ("llada", "fef-2"))
-    for on in ("gsm8k", "math"):
-        first.suites[on] = Setting(gen_length=64, block_length=64, options={})
-        second.suites[on] = Setting(
-            gen_length=64, block_length=32, options={"tau": 0.9, "steps": 2}
-        )
-    row = overview(open_book([run])).rows[1]
-    assert row.about.endswith("blocks of 32, LLaDA's full sequence; tau=0.9")
-    second.suites["math"].options["tau"] = 0.5
-    table = overview(open_book([run]))
-    marked = {cell.mark for cell in table.rows[1].cells[6:8]}
-    assert "tau" not in table.rows[1].about and len(marked) == 1
-    assert "tau=0.5" in dict(table.notes)[marked.pop()] and table.rows[1].cells[0].mark == ""
+    config = run.config.to_json()
+    lengths = {"llada": 64, "fef-2": 32}
+    for name, length in lengths.items():
+        setting = {"gen_length": length, "block_length": 32}
+        config["methods"][name]["suites"] = dict.fromkeys(config["suites"], setting)
+    save(tmp_path / "run", full_items(), config=config)
+    assert report.main([str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report" / "index.html").read_text()
+    assert "<sup>l</sup> other length" in page
+    assert page.count('<bdi>machine</bdi></th><td><bdi class="text">cpu (Test CPU)</bdi>') == 2
+    assert '<bdi>FeF-DLLM (step=2)</bdi></th><td><bdi class="text">gen_length=32</bdi>' in page
 
 
 def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
@@ -131,8 +133,8 @@ def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
     meta = json.loads((tmp_path / "run" / "run.json").read_text())
     meta["config"]["timed"] = False
     (tmp_path / "run" / "run.json").write_text(json.dumps(meta))
-    book = open_book([read_run(tmp_path / "run")])
-    assert overview(book).metrics == ("Acc.", "Fwd.")
+    table = table_of(read_run(tmp_path / "run"))
+    assert {column.heading for column in table.columns} == {"Acc.", "Fwd."}
 
 
 def test_all_that_comes_from_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
@@ -166,9 +168,7 @@ def test_runs_with_other_problems_have_suites_of_their_own(tmp_path: Path) -> No
     assert [suite.title for suite in book.suites] == ["GSM8K", "GSM8K (c)"]
     assert [numbers["gsm8k"] for numbers in book.suite_numbers] == [0, 0, 1]
     assert [series.reference for series in book.series] == [0, 0, 2, 2, 4, 4]
-    table = overview(book)
-    assert {row.cells[0].value for row in table.rows} == {None}
-    assert "no mean: a suite is missing or not scored" in dict(table.notes).values()
+    assert {row.cells[0].value for row in table_of(*runs).rows} == {None}
 
 
 def test_committed_runs_get_their_prompts_by_the_hash_of_their_problems() -> None:

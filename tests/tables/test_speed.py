@@ -52,10 +52,9 @@ def test_accuracy_is_of_all_problems_and_speed_of_the_timed_ones(tmp_path: Path)
     )
     (beside,) = against(run, "llada").to_dict("records")
     assert (beside["items"], beside["speed"]) == (10, 2.0)
-    assert (
-        "first 4 problems of each suite, 8 of 8 responses with these tokens"
-        in render(run)["main.md"]
-    )
+    table = render(run)["main.md"]
+    assert "- timed problems: the first 4\n" in table
+    assert "- timed responses with these tokens: 8 of 8\n" in table
 
 
 def test_latencies_are_those_of_the_timed_run(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_problems_of_several_seeds_are_counted_once(tmp_path: Path) -> None:
             config=config | {"timed": folder.name == "speed"},
             data={"files": {"gsm8k": {"items": 4}}},
         )
-    assert "over the first 2 problems of each suite" in render(read_measured(tmp_path))["main.md"]
+    assert "- timed problems: the first 2\n" in render(read_measured(tmp_path))["main.md"]
 
 
 def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ Report.pages.compare = (() => {
     }
     const speed = (value, suite) => {
       const [low, high] = ends[suite]?.[a][b] ?? [null, null];
-      return Number.isNaN(value) ? "-" : `${value.toFixed(2)}x${low === null || a === b ? "" : ` (${low.toFixed(2)}-${high.toFixed(2)})`}`;
+      return Number.isNaN(value) ? "-" : `${value.toFixed(2)}x${low === null || a === b ? "" : ` (${low.toFixed(2)} to ${high.toFixed(2)})`}`;
     };
     const count = (own, test) => own.filter(test).length;
     const cells = ([title, own, suite], line) => [

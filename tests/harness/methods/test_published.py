@@ -163,5 +163,5 @@ def test_a_table_has_the_published_accuracy_beside_the_measured_one(tmp_path: Pa
     run = save(tmp_path, [item("llada", suite, 0) for suite in ("gsm8k", "math")], config=config)
     table = render(run, published=True)["main.md"]
     assert "gsm8k Published" in table and "math Published" not in table
-    assert "78.90 [a]" in table and "- [a] published in ML-GSAI/LLaDA" in table
+    assert " 78.90 " in table and "- published accuracies: published in ML-GSAI/LLaDA" in table
     assert "Published" not in render(run)["main.md"]

@@ -15,7 +15,6 @@ from run_records import item, save
 from harness import tune
 from harness.errors import UserError
 from harness.measures.choosing import FINALISTS, choose, dev_of, finalists
-from harness.measures.notes import _differences
 from harness.methods.settings import setting_of
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -200,9 +199,7 @@ def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [{"problems": {"gsm8k": "generated:7"}}, {"data": "generated:7"}])
-def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(
-    said: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_choice_says_which_problems_it_was_tuned_on(said: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "choice.json"
     method = {"label": "LLaDA", "method": "llada", "role": "base", "suites": {"gsm8k": {}}}
     path.write_text(json.dumps({**said, "methods": {"llada-tuned-fast": method}}))
@@ -211,8 +208,7 @@ def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(
         .config.methods["llada-tuned-fast"]
         .suites.values()
     )
-    assert list(_differences(own, None, "generated:7")) == ["tuned on these problems"]
-    assert list(_differences(own, None, "generated")) == list(_differences(own, None, "")) == []
+    assert own.tuned_on == "generated:7"
 
 
 def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(
@@ -393,9 +389,6 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
         "mine": 6,
     }
     page = (tmp_path / "tuned" / "choice.md").read_text()
-    assert (
-        "\n| threshold | fast |" in page
-        and "\nChosen on these: 2 dev problems per suite, gen" in page
-    )
+    assert "\n| threshold | fast |" in page and "\nChosen on these: problems a suite: 2; " in page
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first

@@ -59,10 +59,7 @@ def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
     run = seeded(tmp_path, {"llada": [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]})
     markdown = render(run)["main.md"]
     assert rows_of(markdown)["llada"][0] == "**50.00 ± 25.00**"
-    assert (
-        ", each with the seeds 3, 5, 7: accuracies are means, and ± is their standard dev"
-        in markdown
-    )
+    assert "- seeds: 3, 5, 7\n" in markdown
     assert r"50.00 $\pm$ 25.00" in render(run)["main.tex"]
 
 
@@ -70,14 +67,14 @@ def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
     ("items", "cell", "problems"),
     [(12, "50.00 ± 25.00", 4), (11, "54.55", 4), (5, "60.00", 4), (3, "66.67", 3)],
 )
-def test_seeds_that_are_not_all_there_yet_have_no_spread_and_a_note(
+def test_seeds_that_are_not_all_there_yet_have_no_spread_and_are_fewer(
     tmp_path: Path, items: int, cell: str, problems: int
 ) -> None:
     run = seeded(tmp_path, {"llada": [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]})
     markdown = render(replace(run, items=run.items.head(items)))["main.md"]
     assert rows_of(markdown)["llada"][0] == f"**{cell}**" and markdown.startswith("Accuracy")
-    assert f"{problems} problems per suite" in markdown
-    assert ("not all responses are there yet" in markdown) == (items < 12)
+    assert f"- problems a suite: {problems}\n" in markdown
+    assert (f"- responses: {items} of {3 * problems}\n" in markdown) == (items < 3 * problems)
 
 
 def test_seeds_that_agree_make_no_interval_narrower(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import torch
 from command_lines import resolved_run
 from run_records import full_items, save
 
-from harness.measures.notes import with_notes
+from harness.measures.card import card_of
+from harness.measures.marks import with_marks
 from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.records.store import Recorder, read_run
@@ -138,27 +139,23 @@ def test_a_tenth_of_disturbed_seconds_takes_a_method_its_speed(
     assert measured.loc[("fef-2", "gsm8k"), "forward_speedup"] == 2.0
 
 
-def test_a_disturbed_reference_leaves_a_suite_without_speeds_and_the_note_says_so(
+def test_a_disturbed_reference_leaves_a_suite_without_speeds_and_the_mark_says_so(
     tmp_path: Path,
 ) -> None:
     rows = full_items()
     rows[0]["disturbed"] = True
     run = save(tmp_path, rows)
-    noted = with_notes(measure(run), run).set_index(["method", "suite"])["speed_note"]
-    assert (
-        noted["fef-2", "gsm8k"]
-        == "no Speed: other programs had the cores in 25% of LLaDA's seconds"
-    )
-    assert "other programs" not in noted["fef-2", "math"]
+    marks = with_marks(measure(run), run).set_index(["method", "suite"])["speed_marks"]
+    assert (marks["fef-2", "gsm8k"], marks["fef-2", "math"]) == ("d", "")
 
 
-def test_fewer_disturbed_seconds_are_a_note(tmp_path: Path) -> None:
+def test_fewer_disturbed_seconds_are_counted_in_the_card(tmp_path: Path) -> None:
     rows = full_items()
     rows[1] |= {"seconds": 0.1, "disturbed": True}
     run = save(tmp_path, rows)
-    row = with_notes(measure(run), run).set_index(["method", "suite"]).loc[("fef-2", "gsm8k")]
-    assert row["speedup"] > 4
-    assert "1 of 4 responses were timed while other programs had the cores" in row["speed_note"]
+    row = with_marks(measure(run), run).set_index(["method", "suite"]).loc[("fef-2", "gsm8k")]
+    assert row["speedup"] > 4 and row["speed_marks"] == ""
+    assert card_of(run, measure(run))["disturbed responses"] == "1 of 16"
 
 
 @pytest.mark.skipif(

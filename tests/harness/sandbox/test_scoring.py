@@ -241,7 +241,7 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
         ({"data": {"humaneval": "x"}}, False),
     ],
 )
-def test_a_base_models_responses_to_humaneval_have_a_note(
+def test_a_base_models_responses_to_humaneval_are_misjudged(
     config: dict[str, Any], noted: bool, tmp_path: Path
 ) -> None:
     methods, suites = (

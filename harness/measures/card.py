@@ -1,0 +1,335 @@
+"""The run card: what a reader must know of a run beside its numbers, as key and value.
+
+It stands beside a table in the report, below it in Markdown, and as comments in LaTeX. What the
+keys mean is in docs/measuring.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+from msgspec import UNSET
+
+from harness.measures.marks import setting_of
+from harness.measures.table import (
+    REFERENCE,
+    checked_items,
+    method_labels,
+    other_tokenizers,
+    suite_titles,
+    timed,
+)
+from harness.records.files import ships
+from harness.records.schema import SuiteName
+from harness.records.store import KEY, Run
+from harness.suites.registry import FOREIGN, SUITES, suite_named
+
+Card = dict[str, str]
+FEF_ROLES = ("fef", "two-stream")
+DIGITS = 8  # of a hash or a commit
+FEWEST = 9  # LLaDA's items on a suite, for a third to have three
+IDLE = 0x1  # NVML's bit for clocks that are low because there is nothing to do
+# of the configuration, where they are not as usual
+CONFIGURED = (
+    "temperature",
+    "seed",
+    "prompt",
+    "chat_template_args",
+    "reads_at",
+    "compile",
+    "graphs",
+)
+USUAL = (None, UNSET, 0, False)
+# what decides where a response ends
+END_OPTIONS = ("stop_at_eos", "logits_eos_inf", "confidence_eos_eot_inf")
+
+
+def card_of(run: Run, frame: pd.DataFrame) -> Card:
+    """The card of a run, the most important first; without what the record does not say.
+
+    Args:
+        run: as read.
+        frame: rows of `measure` of the methods and suites that are shown.
+    """
+    config = run.config
+    speed = run.speed or run
+    sessions = speed.meta.sessions
+    environment = run.meta.environment
+    scoring = run.meta.scoring
+    labels = method_labels(run)
+    lengths = {suite: _lengths(run, suite) for suite in config.suites}
+    starts = [(session.get("start") or {}).get("busy_percent") for session in sessions]
+    fef = {
+        PurePath(name).name for role in FEF_ROLES for name in config.models.get(role, {}).values()
+    }
+    disturbed = speed.items.reindex(columns=["disturbed"])
+    ends = run.items.reindex(columns=["eos_tokens", "post_stop_tokens"]).dropna()
+    card: dict[str, Any] = {
+        **_problems(run, frame),
+        "data": config.data if isinstance(config.data, str) else "",
+        "baseline": "" if REFERENCE in config.methods else f"no {REFERENCE}: no Speed, no Fwd.",
+        "other tokenizer": _listed(labels[method] for method in sorted(other_tokenizers(run))),
+        "response tokens": _by_suite(run, lengths),
+        "weights": _weights(run),
+        "FeF-DLLM's weights": _listed(sorted(fef)),
+        **_machine(run),
+        **_speed(run),
+        "drift": _drift_text(speed),
+        "disturbed responses": _share(disturbed["disturbed"].eq(True)),
+        "busy before": ", ".join(f"{percent:.0f}%" for percent in starts if percent),
+        "GPU throttling": _throttling(sessions),
+        "sessions": len(sessions),
+        "sessions without an end": sum(not session.get("end") for session in sessions),
+        "left out": _left_out(run),
+        "not scored": _by_suite(run, scoring.get("not_scored") or {}),
+        "misjudged": _by_suite(run, _misjudged(run)),
+        "sandbox": scoring.get("sandbox"),
+        "without an end of text": _share(ends.sum(axis=1) == 0),
+        "empty responses": _empty(run),
+        "same problems": _same_problems(run),
+        **{name: getattr(config, name) for name in CONFIGURED},
+        "commit": str(environment.get("commit") or "")[:DIGITS],
+        "uncommitted changes": environment.get("dirty"),
+        **{labels[method]: _settings(run, method) for method in frame["method"].unique()},
+    }
+    return {key: str(value) for key, value in card.items() if value not in (*USUAL, "")}
+
+
+def card_line(run: Run, frame: pd.DataFrame) -> str:
+    """The card as a text of one line."""
+    return "; ".join(f"{key}: {value}" for key, value in card_of(run, frame).items())
+
+
+def _problems(run: Run, frame: pd.DataFrame) -> Card:
+    """How many problems of which files, of several seeds each once; and how many responses, if not
+    all methods have all of them."""
+    draws = run.config.draws
+    counts = frame.groupby("suite")["items"].max()
+    if len(draws) > 1:
+        counts = checked_items(run).groupby("suite", observed=True)["problem"].nunique()
+    responses = int(frame["items"].sum())
+    expected = int(frame["suite"].map(counts.to_dict()).astype(int).sum()) * len(draws)
+    names = {suite: _file_name(name) for suite, name in run.config.suites.items()}
+    return {
+        "problems a suite": _by_suite(run, counts),
+        "files": _by_suite(run, {suite: name for suite, name in names.items() if name}),
+        "seeds": _listed(draws) if len(draws) > 1 else "",
+        "responses": f"{responses} of {expected}" if responses < expected else "",
+    }
+
+
+def _file_name(suite: SuiteName) -> str:
+    """OpenCompass's configuration or the file of questions, with hashes; "" of generated ones."""
+    if suite.configuration is not UNSET:
+        return _hashed(suite.configuration, suite.configuration_sha256)
+    questions = suite.questions
+    if questions is UNSET:
+        return ""
+    judge = _hashed(questions.judge, questions.judge_sha256)
+    return f"{_hashed(questions.file, questions.sha256)}, judged by {judge}"
+
+
+def _hashed(name: str, digest: Any) -> str:
+    return name if digest is UNSET else f"{name} ({digest[:DIGITS]})"
+
+
+def _lengths(run: Run, suite: str) -> str:
+    """The tokens of a response to a suite."""
+    lengths = {setting_of(run, method, suite).gen_length for method in run.config.methods}
+    known = sorted(length for length in lengths if length is not None)
+    return " or ".join(map(str, known))
+
+
+def _weights(run: Run) -> str:
+    """The models, where they lie left out, with their parameters; shipped: this project's own."""
+    texts = []
+    for model in run.meta.weights.values():
+        about = []
+        if model.get("parameters"):
+            about.append(f"{float(model['parameters']) / 1e6:.1f} M parameters")
+        if ships(model):
+            about.append("shipped")
+        name = PurePath(str(model.get("name", "unnamed"))).name
+        texts.append(f"{name} ({_listed(about)})" if about else name)
+    return _listed(dict.fromkeys(texts))
+
+
+def _machine(run: Run) -> Card:
+    """Device, threads, dtype and workers: how many of which kind in all, and on how many hosts."""
+    environment = run.meta.environment
+    device = environment.get("device") or ""
+    processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
+    card = {
+        "machine": f"{device} ({processor})" if processor else device,
+        "threads": str(environment.get("threads") or ""),
+        "dtype": str(environment.get("dtype") or ""),
+    }
+    workers: dict[str, Any] = {}
+    for session in run.meta.sessions:
+        workers |= session.get("workers") or {}
+    if workers:
+        kinds = Counter(str(worker.get("name")) for worker in workers.values())
+        hosts = len({worker.get("host") for worker in workers.values()})
+        named = _listed(f"{count} {name}" for name, count in sorted(kinds.items()))
+        card["workers"] = f"{named}; hosts: {hosts}"
+    return card
+
+
+def _speed(run: Run) -> Card:
+    """What the seconds are of, where they are not this run's."""
+    if not timed(run):
+        batch = run.config.batch
+        return {"seconds": "not for comparison", "batch": "" if batch is UNSET else str(batch)}
+    if run.speed is None:
+        return {}
+    draws = len(run.speed.config.draws)
+    counts = run.speed.items.groupby("suite")["item"].nunique() // draws
+    hashes = [*KEY, "tokens_hash"]
+    timed_items = run.speed.items.reindex(columns=hashes)
+    both = run.items.reindex(columns=hashes).merge(timed_items, on=list(KEY))
+    same = int(both["tokens_hash_x"].eq(both["tokens_hash_y"]).sum())
+    return {
+        "timed problems": f"the first {_by_suite(run, counts)}",
+        "timed responses with these tokens": f"{same} of {len(both)}",
+        **{f"timed on: {key}": value for key, value in _machine(run.speed).items()},
+    }
+
+
+def drift(run: Run) -> tuple[float, str] | None:
+    """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0.
+
+    Of a suite with FEWEST items: median seconds per forward of LLaDA's last third, in the order of
+    items.jsonl, / that of its first third, minus 1. Each worker's items are taken by themselves.
+
+    Returns:
+        A share and the suite; None without enough items.
+    """
+    items = run.items[run.items["method"] == REFERENCE]
+    spent = items[["seconds", "forwards"]].astype(float)
+    paces = spent["seconds"] / spent["forwards"]
+    by = [items["suite"]]
+    if "worker" in items:
+        by.append(items["worker"].fillna(""))
+    moved = []
+    for key, pace in paces.groupby(by, sort=False, observed=True):
+        third = len(pace) // 3
+        if len(pace) >= FEWEST:
+            ratio = pace.iloc[-third:].median() / pace.iloc[:third].median()
+            moved.append((float(ratio - 1), str(key[0])))
+    return max(moved, key=lambda share: abs(share[0]), default=None)
+
+
+def _drift_text(run: Run) -> str:
+    moved = drift(run) if timed(run) else None
+    return "" if moved is None else f"{100 * moved[0]:+.0f}% ({suite_titles(run)[moved[1]]})"
+
+
+def _share(flags: pd.Series) -> str:
+    """How many responses have a flag; "" for none."""
+    count = int(flags.sum())
+    return f"{count} of {len(flags)}" if count else ""
+
+
+def _throttling(sessions: list[dict[str, Any]]) -> str:
+    """The reasons that GPUs gave at the end of sessions."""
+    receipts = [*sessions]
+    for session in sessions:
+        receipts += (session.get("workers") or {}).values()
+    gpus = [(receipt.get("end") or {}).get("gpu") or {} for receipt in receipts]
+    reasons = {int(gpu.get("throttle_reasons") or "0", 16) & ~IDLE for gpu in gpus}
+    return _listed(hex(reason) for reason in sorted(reasons - {0}))
+
+
+def _left_out(run: Run) -> str:
+    """Responses that ended their workers, and were not decoded later."""
+    rows = [row for session in run.meta.sessions for row in session.get("left_out", [])]
+    there = set(run.items.reindex(columns=KEY).itertuples(index=False, name=None))
+    reasons = {tuple(row[name] for name in KEY): row["reason"] for row in rows}
+    missing = [reason for key, reason in reasons.items() if key not in there]
+    return f"{len(missing)} ({'; '.join(dict.fromkeys(missing))})" if missing else ""
+
+
+def _misjudged(run: Run) -> dict[str, str]:
+    """By suite why OpenCompass's configuration does not suit the prompts."""
+    known = [name for name in run.config.suites if name in SUITES or name.startswith(FOREIGN)]
+    reasons = {name: suite_named(name).misjudged(run.config.prompt) for name in known}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _empty(run: Run) -> str:
+    """Methods that have no token before the first EOS in any response to a suite."""
+    columns = run.items.reindex(columns=["suite", "method", "content_tokens"])
+    longest = columns.groupby(["suite", "method"])["content_tokens"].max()
+    titles = suite_titles(run)
+    labels = method_labels(run)
+    pairs = longest.index[longest == 0]
+    return _listed(f"{labels[method]} on {titles[suite]}" for suite, method in pairs)
+
+
+def _same_problems(run: Run) -> str:
+    """Suites of one file, which means and intervals over suites take for problems of their own."""
+    titles = suite_titles(run)
+    suites: dict[str, list[str]] = {}
+    for suite, file in (run.meta.data.get("files") or {}).items():
+        if suite in titles and file.get("sha256"):
+            suites.setdefault(file["sha256"], []).append(titles[suite])
+    return "; ".join(" and ".join(same) for same in suites.values() if len(same) > 1)
+
+
+def _settings(run: Run, method: str) -> str:
+    """In what a method's settings are not LLaDA's, and where they come from, by suite."""
+    suites = run.config.methods[method].suites
+    texts = {suite: _listed(unlike_reference(run, method, suite)) for suite in suites}
+    return _by_suite(run, {suite: text for suite, text in texts.items() if text})
+
+
+def unlike_reference(run: Run, method: str, suite: str) -> list[str]:
+    """A method's lengths and ends that are not LLaDA's on a suite, and its settings' sources.
+
+    Args:
+        run: that it is of.
+        method: of the run.
+        suite: of its settings.
+
+    Returns:
+        Texts `name=value`; none of what the record does not say.
+    """
+    setting = setting_of(run, method, suite)
+    usual = _ends(run, REFERENCE, suite) if REFERENCE in run.config.methods else {}
+    differences = {
+        name: value
+        for name, value in _ends(run, method, suite).items()
+        if None not in (value, usual.get(name)) and value != usual[name]
+    }
+    differences |= {
+        "published": setting.published,
+        "model_blocks": setting.attends,
+        "tuned_on": setting.tuned_on,
+    }
+    return [f"{name}={value}" for name, value in differences.items() if value is not UNSET]
+
+
+def _ends(run: Run, method: str, suite: str) -> dict[str, Any]:
+    """Where a method's responses end, and their blocks; None where the record does not say."""
+    setting = setting_of(run, method, suite)
+    ends = {name: bool(setting.options.get(name)) for name in END_OPTIONS}
+    if run.config.methods[method].role == "ar":
+        ends["stop_at_eos"] = True
+    return {"gen_length": setting.gen_length, "block_length": setting.block_length, **ends}
+
+
+def _by_suite(run: Run, values: Mapping[str, object] | pd.Series) -> str:
+    """Values by suite as one text: the value alone where all suites have the same."""
+    suites: dict[str, list[str]] = {}
+    for suite, title in suite_titles(run).items():
+        if suite in values:
+            suites.setdefault(str(values[suite]), []).append(title)
+    if len(suites) == 1 and len(values) == len(run.config.suites):
+        return next(iter(suites))
+    return "; ".join(f"{value} ({_listed(titles)})" for value, titles in suites.items() if value)
+
+
+def _listed(texts: Iterable[object]) -> str:
+    return ", ".join(map(str, texts))

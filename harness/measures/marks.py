@@ -1,0 +1,93 @@
+"""Marks on numbers: four that a reader must know before comparing, and that of a missing Speed.
+
+A mark is a letter with one meaning in every table. What else settings have in particular is in the
+run card.
+"""
+
+import pandas as pd
+
+from harness.measures.table import (
+    DISTURBED,
+    LENGTH,
+    MOST_DISTURBED,
+    REFERENCE,
+    other_tokenizers,
+)
+from harness.records.schema import Method, Setting
+from harness.records.store import Run, problems_of
+
+MARKS = {
+    "l": "other length: responses of another length than the baseline's",
+    "i": "fewer items than other rows have",
+    "t": "other tokenizer: Speed is of seconds a response, Fwd. of calls a response",
+    "p": "tuned on these problems",
+    "d": "no Speed: other programs had the cores in more than a tenth of the seconds",
+}
+SIMILAR = (90, 110)  # length of responses in percent of LLaDA's, as printed, without a mark
+
+
+def setting_of(run: Run, method: str, suite: str) -> Setting:
+    """A method's settings on a suite, as recorded; empty ones where nothing is."""
+    return run.config.methods.get(method, Method()).suites.get(suite, Setting())
+
+
+def tuned_on_these(run: Run, method: str, suite: str) -> bool:
+    """Whether a method's settings were chosen on the problems that it is measured on."""
+    return setting_of(run, method, suite).tuned_on == problems_of(run.meta, suite)
+
+
+def has_other_length(run: Run, method: str, suite: str, reference: str) -> bool:
+    """Whether responses have another set length than a reference's, where both are recorded."""
+    lengths = {setting_of(run, name, suite).gen_length for name in (method, reference)}
+    return None not in lengths and len(lengths) > 1
+
+
+def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.DataFrame:
+    """The rows of one table with the letters of MARKS on their numbers.
+
+    Args:
+        frame: rows of `measure`.
+        run: that they are of.
+        reference: the method whose settings are the baseline's.
+
+    Returns:
+        `frame` with accuracy_marks, speed_marks and forward_marks, texts of letters or "", and
+        accuracy_full and speed_full: whether no row of the suite has more items.
+    """
+    pairs = list(zip(frame["method"], frame["suite"], strict=True))
+    by_suite = frame.groupby("suite")
+    accuracy_full = frame["scored"] == by_suite["scored"].transform("max")
+    speed_full = frame["shared_items"] == by_suite["shared_items"].transform("max")
+    percent = (100 * frame[LENGTH]).round()
+    set_length = pd.Series(
+        [has_other_length(run, *pair, reference) for pair in pairs], frame.index, dtype=bool
+    )
+    tuned = pd.Series([tuned_on_these(run, *pair) for pair in pairs], frame.index, dtype=bool)
+    other_length = set_length | ~(percent.between(*SIMILAR) | percent.isna())
+    tokenizer = frame["method"].isin(other_tokenizers(run))
+    marked = {
+        "accuracy_marks": {"l": set_length, "i": ~accuracy_full, "p": tuned},
+        "speed_marks": {
+            "l": other_length,
+            "i": ~speed_full,
+            "t": tokenizer,
+            "p": tuned,
+            "d": frame[DISTURBED] > MOST_DISTURBED,
+        },
+        "forward_marks": {"i": ~speed_full, "t": tokenizer},
+    }
+    texts = {name: _letters(flags, frame.index) for name, flags in marked.items()}
+    return frame.assign(**texts, accuracy_full=accuracy_full, speed_full=speed_full)
+
+
+def _letters(flags: dict[str, pd.Series], index: pd.Index) -> pd.Series:
+    """The letters whose flag is set, by row."""
+    text = pd.Series("", index)
+    for letter, flag in flags.items():
+        text = text.where(~flag, text + letter)
+    return text
+
+
+def union(*marks: str) -> str:
+    """The letters of several texts, each once, in the order of MARKS."""
+    return "".join(letter for letter in MARKS if any(letter in text for text in marks))

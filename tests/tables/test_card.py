@@ -1,0 +1,308 @@
+"""What the run card and the marks say of a run: its model, items, machine, workers, code and
+settings, and what is missing."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from run_records import NANO_SHA256, full_items, item, save, window
+
+from harness.measures.card import FEWEST, Card, card_of, drift, unlike_reference
+from harness.measures.marks import with_marks
+from harness.measures.table import measure
+from harness.records.store import Run
+from tables.render import render
+
+
+def card(run: Run) -> Card:
+    return card_of(run, measure(run))
+
+
+def test_a_table_has_the_card_in_markdown_as_a_list_and_in_latex_as_comments(
+    tmp_path: Path,
+) -> None:
+    files = render(save(tmp_path, full_items()), paper=True, measures=True)
+    for name, text in files.items():
+        if name.endswith(".md"):
+            assert "\n- machine: cpu (Test CPU)\n" in text
+        if name.endswith(".tex"):
+            assert "\n% machine: cpu (Test CPU)\n" in text
+    assert files["main.md"].startswith("Accuracy (%), and seconds and forward passes of LLaDA over")
+
+
+def test_a_newline_in_a_value_ends_no_comment(tmp_path: Path) -> None:
+    scoring = {"not_scored": {"math": "one\n\\end{document}"}}
+    text = render(save(tmp_path, full_items(), scoring=scoring))["main.tex"]
+    assert "\n% not scored: one \\end{document} (MATH)\n" in text
+
+
+def test_models_are_named_and_not_where_they_lie(tmp_path: Path) -> None:
+    weights: dict[str, Any] = {
+        "base": {"name": "/models/LLaDA-8B-Instruct", "parameters": 8_015_581_184},
+        "fef": {"name": "/models/tuned"},
+    }
+    gpu = {"device": "cuda:0", "gpu": "H200", "cpu": "Test CPU", "dtype": "bfloat16"}
+    found = card(save(tmp_path, full_items(), weights=weights, environment=gpu))
+    assert found["weights"] == "LLaDA-8B-Instruct (8015.6 M parameters), tuned"
+    assert (found["machine"], found["dtype"]) == ("cuda:0 (H200)", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("sha256", "shipped"),
+    [
+        (NANO_SHA256, True),
+        ({"model.safetensors": "0" * 64}, False),
+        ({}, False),
+        (NANO_SHA256 | {"more.safetensors": "0" * 64}, False),
+    ],
+)
+def test_a_model_that_is_called_nano_and_has_other_weights_does_not_ship(
+    tmp_path: Path, sha256: dict[str, str], shipped: bool
+) -> None:
+    weights = {"nano": {"name": "nano", "parameters": 2_512_345, "sha256": sha256}}
+    found = card(save(tmp_path, full_items(), weights=weights))["weights"]
+    assert found == f"nano (2.5 M parameters{', shipped' if shipped else ''})"
+
+
+def test_what_is_not_the_default_for_all_methods_is_named(tmp_path: Path) -> None:
+    usual = save(tmp_path / "usual", full_items())
+    names = ("temperature", "seed", "prompt", "reads_at", "chat_template_args")
+    assert not set(names) & set(card(usual))
+    arguments = {"mood": "calm"}
+    changed = dict(zip(names, (0.7, 3, "plain", -1, arguments), strict=True))
+    config = msgspec.to_builtins(usual.config) | changed
+    found = card(save(tmp_path / "own", full_items(), config=config))
+    assert {name: found[name] for name in names} == {k: str(v) for k, v in changed.items()}
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [
+        ([("n1", "H100"), ("n1", "H100"), ("n2", "H100")], "3 H100; hosts: 2"),
+        ([("n1", "H100"), ("n2", "A100"), ("n2", "A100")], "2 A100, 1 H100; hosts: 2"),
+    ],
+)
+def test_workers_are_counted_by_kind_and_host(
+    tmp_path: Path, workers: list[tuple[str, str]], says: str
+) -> None:
+    session = {
+        "workers": {
+            f"{host}:{number}": {"host": host, "name": name}
+            for number, (host, name) in enumerate(workers)
+        }
+    }
+    assert card(save(tmp_path, full_items(), sessions=[session]))["workers"] == says
+
+
+def test_the_commit_and_its_changes_are_named(tmp_path: Path) -> None:
+    for dirty in (True, False):
+        environment = {"device": "cpu", "dirty": dirty, "commit": "0123456789"}
+        found = card(save(tmp_path / str(dirty), full_items(), environment=environment))
+        assert found["commit"] == "01234567" and ("uncommitted changes" in found) == dirty
+
+
+def test_suites_of_the_same_problems_are_named(tmp_path: Path) -> None:
+    files = {"gsm8k": {"sha256": "a"}, "math": {"sha256": "a"}}
+    run = save(tmp_path, full_items(), data={"files": files})
+    assert card(run)["same problems"] == "GSM8K and MATH"
+    other = files | {"math": {"sha256": "b"}}
+    assert "same problems" not in card(save(tmp_path, full_items(), data={"files": other}))
+
+
+def test_what_was_left_out_and_not_decoded_later_is_counted(tmp_path: Path) -> None:
+    rows = [
+        {"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"}
+        for number in (0, 4, 5)
+    ]
+    run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
+    assert card(run)["left out"] == "2 (killed)"
+
+
+@pytest.mark.parametrize("data", ["generated", "generated-dev:7"])
+def test_problems_for_development_and_of_a_seed_look_like_no_others(
+    tmp_path: Path, data: str
+) -> None:
+    config = save(tmp_path / "usual", full_items()).config.to_json() | {"data": data}
+    found = card(save(tmp_path / "run", full_items(), config=config))
+    assert (found["problems a suite"], found["data"]) == ("4", data)
+
+
+def test_problems_and_lengths_are_by_suite_where_they_differ(tmp_path: Path) -> None:
+    lengths = {"gsm8k": 48, "math": 48, "mbpp": 64}
+    settings = {suite: {"gen_length": length} for suite, length in lengths.items()}
+    config = {
+        "methods": {"llada": {"label": "LLaDA", "suites": settings}},
+        "suites": {suite: {"title": suite.upper()} for suite in lengths},
+    }
+    ends = ((0, 0), (3, 0), (0, 1), (None, None))
+    items = [
+        item("llada", suite, number) | {"eos_tokens": eos, "post_stop_tokens": more}
+        for suite in settings
+        for number, (eos, more) in enumerate(ends)
+    ]
+    found = card(save(tmp_path, items[:-1], config=config))
+    assert found["response tokens"] == "48 (GSM8K, MATH); 64 (MBPP)"
+    assert found["problems a suite"] == "4 (GSM8K, MATH); 3 (MBPP)"
+    assert found["without an end of text"] == "3 of 9"
+
+
+def test_files_of_questions_are_named_with_their_judge(tmp_path: Path) -> None:
+    own = {
+        "file": "q.jsonl",
+        "sha256": "a" * 64,
+        "judge": "judge.py:right",
+        "judge_sha256": "b" * 64,
+    }
+    suites = {"gsm8k": {"title": "GSM8K"}, "mine": {"title": "mine", "questions": own}}
+    methods = {"llada": {"label": "LLaDA", "method": "llada"}}
+    items = [item("llada", suite, 0) for suite in suites]
+    config = {"data": "generated", "methods": methods, "suites": suites}
+    found = card(save(tmp_path, items, config=config))["files"]
+    assert found == "q.jsonl (aaaaaaaa), judged by judge.py:right (bbbbbbbb) (mine)"
+
+
+def test_responses_without_a_token_are_named(tmp_path: Path) -> None:
+    items = [item(name, "gsm8k", 0, content_tokens=n) for n, name in enumerate(("llada", "dcd"))]
+    assert card(save(tmp_path, items))["empty responses"] == "LLaDA on GSM8K"
+
+
+# Settings that are not those of LLaDA's row
+SOURCE = "owner/name@0123456789abcdef scripts/*.sh"
+
+
+def run_of(folder: Path, llada: dict[str, Any], other: dict[str, Any], **fields: Any) -> Run:
+    """A run of LLaDA and another method on GSM8K, with these settings."""
+    methods = {
+        "llada": {"label": "LLaDA", "method": "llada", "suites": {"gsm8k": llada}},
+        "dcd": {"label": "DCD", "method": "dcd", "suites": {"gsm8k": other}, **fields},
+    }
+    config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    return save(
+        folder,
+        [item(name, "gsm8k", number) for name in methods for number in range(2)],
+        config=config,
+    )
+
+
+BLOCKS = {"gen_length": 256, "block_length": 8}
+ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
+
+
+@pytest.mark.parametrize(
+    ("llada", "other", "says"),
+    [
+        (BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}, ""),
+        ({}, BLOCKS, ""),  # an older record does not say
+        (BLOCKS, BLOCKS | {"gen_length": 128}, "gen_length=128"),
+        (
+            BLOCKS,
+            BLOCKS | {"block_length": 32, "published": SOURCE, "attends": 4},
+            f"block_length=32, published={SOURCE}, model_blocks=4",
+        ),
+        (BLOCKS | {"options": ENDS}, BLOCKS, "stop_at_eos=False, logits_eos_inf=False"),
+    ],
+)
+def test_settings_not_lladas_are_in_the_card(
+    tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str
+) -> None:
+    run = run_of(tmp_path, llada, other)
+    assert ", ".join(unlike_reference(run, "dcd", "gsm8k")) == says
+    assert card(run).get("DCD", "") == says and "LLaDA" not in card(run)
+
+
+def test_an_autoregressive_model_always_ends_at_eos(tmp_path: Path) -> None:
+    assert card(run_of(tmp_path, BLOCKS, BLOCKS, role="ar"))["DCD"] == "stop_at_eos=True"
+    ending = BLOCKS | {"options": {"stop_at_eos": True}}
+    assert "DCD" not in card(run_of(tmp_path, ending, BLOCKS, role="ar"))
+
+
+@pytest.mark.parametrize(
+    ("other", "marks"),
+    [
+        (BLOCKS, ("", "", "")),
+        (BLOCKS | {"gen_length": 128}, ("l", "l", "")),
+        (BLOCKS | {"tuned_on": "generated"}, ("p", "p", "")),
+        (BLOCKS | {"tuned_on": "generated-dev"}, ("", "", "")),
+    ],
+)
+def test_another_length_and_settings_tuned_on_these_problems_are_marked(
+    tmp_path: Path, other: dict[str, Any], marks: tuple[str, str, str]
+) -> None:
+    run = run_of(tmp_path, BLOCKS, other)
+    row = with_marks(measure(run), run).set_index("method").loc["dcd"]
+    assert tuple(row[["accuracy_marks", "speed_marks", "forward_marks"]]) == marks
+
+
+# The machine while a run was timed
+def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: Any) -> Run:
+    """LLaDA's items of one suite in the order of their lines, with these seconds a forward pass,
+    and as many of DCD."""
+    items = []
+    for number, pace in enumerate(paces):
+        forwards = 40 + number
+        items.append(item("llada", suite, number, seconds=pace * forwards, forwards=forwards))
+        items.append(item("dcd", suite, number, seconds=1.0 + number))
+    items[1] |= {"proposed": 4, "accepted": 2, "rejected": 1}
+    return save(folder, items, [window("dcd", suite, 0, 2)], {suite: suite.upper()}, **meta)
+
+
+@pytest.mark.parametrize(
+    ("paces", "moved"),
+    [
+        ([1.0, 9.0, 1.0, 1.0, 5.0, 5.0, 5.0, 1.2, 1.2, 0.1, 1.2], 0.2),  # of 11 items, 3 and 3
+        ([1.0] * (FEWEST - 3) + [2.0] * 3, 1.0),
+        ([1.0] * (FEWEST - 4) + [2.0] * 3, None),
+    ],
+)
+def test_drift_is_of_medians_of_last_third_over_first(
+    tmp_path: Path, paces: list[float], moved: float | None
+) -> None:
+    run = timed_run(tmp_path, paces)
+    assert drift(run) == (None if moved is None else (pytest.approx(moved), "gsm8k"))
+    says = None if moved is None else f"+{100 * moved:.0f}% (GSM8K)"
+    assert card(run).get("drift") == says
+
+
+def test_the_drift_of_a_run_is_that_of_the_suite_that_moved_farthest(tmp_path: Path) -> None:
+    items = []
+    for suite, end in (("gsm8k", 1.2), ("math", 0.7)):
+        items += [
+            item("llada", suite, n, seconds=1.0 if n < 6 else end, forwards=1) for n in range(9)
+        ]
+    assert drift(save(tmp_path, items)) == (pytest.approx(-0.3), "math")
+
+
+def receipt(busy: float = 0.0, reasons: str | None = None) -> dict[str, Any]:
+    return {"busy_percent": busy, "gpu": None if reasons is None else {"throttle_reasons": reasons}}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "says"),
+    [
+        ([], {}),
+        ([{"start": receipt(), "end": receipt(100.0)}], {"sessions": "1"}),  # its own work
+        (
+            [{"start": receipt(26), "end": None}],
+            {"busy before": "26%", "sessions": "1", "sessions without an end": "1"},
+        ),
+        (
+            [{"start": receipt(), "end": receipt(reasons="0x5")}] * 2,
+            {"GPU throttling": "0x4", "sessions": "2"},
+        ),
+    ],
+)
+def test_each_receipt_is_in_the_card(
+    tmp_path: Path, sessions: list[dict[str, Any]], says: dict[str, str]
+) -> None:
+    found = card(timed_run(tmp_path, [1.0], sessions=sessions))
+    names = ("busy before", "GPU throttling", "sessions", "sessions without an end")
+    assert {name: found[name] for name in names if name in found} == says
+
+
+def test_each_worker_drifts_by_itself(tmp_path: Path) -> None:
+    fast = [item("llada", "gsm8k", n, seconds=1.0, forwards=1, worker="a") for n in range(9)]
+    slow = [item("llada", "gsm8k", 9 + n, seconds=2.0, forwards=1, worker="b") for n in range(9)]
+    assert drift(save(tmp_path / "unlike", fast + slow)) == (0.0, "gsm8k")
+    slow[-3:] = [row | {"seconds": 3.0} for row in slow[-3:]]
+    assert drift(save(tmp_path / "moved", fast + slow)) == (pytest.approx(0.5), "gsm8k")
