@@ -31,10 +31,10 @@ from harness.measures.table import (
     suite_titles,
     timed,
 )
-from harness.methods.presets import LENGTHS, TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
 from harness.stats import LEVEL, SEED
+from harness.suites.published import LENGTHS, TUNED
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
