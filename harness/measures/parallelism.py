@@ -31,10 +31,11 @@ from harness.measures.table import (
     suite_titles,
     timed,
 )
+from harness.methods.presets import TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
 from harness.stats import LEVEL, SEED
-from harness.suites.published import LENGTHS, TUNED
+from harness.suites.published import LENGTHS
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
