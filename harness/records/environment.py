@@ -179,9 +179,12 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
     ]
     if not busy:
         return None
+    remedy = "wait for a quiet machine"
+    if torch.get_num_threads() > 1:
+        remedy = f"{remedy}, or give --threads 1"
     return (
-        f"warning: other programs use {' and '.join(busy)}: what they disturb is timed again, "
-        "and marked if that does not help; wait for a quiet machine, or give --threads 1"
+        f"warning: other programs use {' and '.join(busy)}: what they disturb is timed again, and"
+        f" marked if that does not help; {remedy}"
     )
 
 
