@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from harness.errors import explained
-from harness.measures.intervals import tradeoff
+from harness.measures.intervals import UNTIMED, tradeoff
 from harness.measures.parallelism import by_option, series_of
 from harness.measures.table import REFERENCE, method_labels, over_suites, timed
 from harness.measures.theory import WINDOW, theory
@@ -32,7 +32,6 @@ WIDTH = 3.3  # inches: a column of a two-column page
 MARKERS = "osD^vP*X<>phd"
 MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
 LINES = ("-", "--", "-.", ":")
-UNTIMED = "the run's seconds were not measured for comparison"
 Drawn = tuple[Figure, list[str]]  # and what it leaves out
 
 
@@ -127,21 +126,26 @@ MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
+def tradeoff_of(run: Run) -> tuple[pd.DataFrame, list[str]]:
+    """Accuracy and speed by method, and what is left out. Raises Skipped without either."""
+    frame, left_out = tradeoff(run)
+    need(not frame.empty, "; ".join(left_out))
+    return frame.set_index("method"), left_out
+
+
 def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
     """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a
     timed run."""
-    need(timed(run), UNTIMED)
-    frame, left_out = tradeoff(run)
-    need(not frame.empty, "; ".join(left_out))
+    frame, left_out = tradeoff_of(run)
     few = len(frame) <= MOST_METHODS
     need(few, f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
     labels = method_labels(run)
     look = looks_of(run, series)[1]
-    figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
+    figure, axes = new_figure(2.3, entries=[labels[method] for method in frame.index])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
-    for method, row in frame.groupby("method", sort=False):
-        point = series_of_rows(labels[str(method)], row, "speedup", "accuracy")
-        draw(axes, point, linestyle="none", **look[str(method)])
+    for method in frame.index:
+        point = series_of_rows(labels[method], frame.loc[[method]], "speedup", "accuracy")
+        draw(axes, point, linestyle="none", **look[method])
     # A tick at every doubling, and one between where these would be few.
     few = frame["speedup"].max() < 4 * frame["speedup"].min()
     axes.set(xscale="log", xlabel="wall-clock speedup over LLaDA", ylabel=_accuracy_label(run))
@@ -294,9 +298,7 @@ def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> 
     Raises:
         Skipped: no two methods differ in this option alone, or the run was not timed.
     """
-    need(timed(run), UNTIMED)
-    frame, left_out = tradeoff(run)
-    frame = frame.set_index("method")
+    frame, left_out = tradeoff_of(run)
     by_title = {}
     for title, methods in by_option(run, option, default).items():
         scored = {value: method for value, method in methods.items() if method in frame.index}

@@ -16,12 +16,20 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from msgspec import structs
 
-from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import curves, differ_in_one_option, series_of
-from harness.measures.table import REFERENCE, method_labels, suite_titles, timed
+from harness.measures.table import REFERENCE, method_labels, suite_titles
 from harness.methods.presets import TUNED
 from harness.records.store import Run
-from tables.charts import UNTIMED, Drawn, draw, legend_below, looks_of, need, new_figure, plain_log
+from tables.charts import (
+    Drawn,
+    draw,
+    legend_below,
+    looks_of,
+    need,
+    new_figure,
+    plain_log,
+    tradeoff_of,
+)
 from tables.series import Series, series_of_rows
 
 # offsets around a point, in points: the nearest first
@@ -99,11 +107,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         Skipped: unless methods were tuned or a series but LLaDA's has two that were scored, and if
             the run was not timed.
     """
-    need(timed(run), UNTIMED)
     label = _accuracy_label(run, suite)
     run = run if suite is None else _only(run, suite)
-    frame, left_out = tradeoff(run)
-    frame = frame.set_index("method")
+    frame, left_out = tradeoff_of(run)
     frame["milliseconds"] = 1e3 * frame["seconds_per_item"]
     if run.speed:
         labels = method_labels(run)

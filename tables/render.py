@@ -58,6 +58,7 @@ MAKERS: tuple[Maker, ...] = (
 )
 WRITERS = {"md": markdown, "csv": csv, "tex": latex}
 ONLY_FILES = ("windows", "theory", "tokens", "curves")  # tables that are not printed
+WANTED = ("intervals", "paper", "against", "measures", "published")  # options of what is made
 WIDEST = 10_000  # columns of a terminal
 
 
@@ -66,29 +67,19 @@ def render(run: Run, **tables: Any) -> dict[str, str]:
     return as_files(tables_of(run, **tables))
 
 
-def tables_of(
-    run: Run,
-    paper: bool = False,
-    intervals: bool = False,
-    against: str = "",
-    measures: bool = False,
-    published: bool = False,
-) -> list[Table]:
+def tables_of(run: Run, intervals: bool = False, **wanted: Any) -> list[Table]:
     """Every table of a run.
 
     Args:
         run: as read.
-        paper: the paper's numbers too, where it has any of the run's methods and suites.
         intervals: intervals and p-values below the numbers.
-        against: the method to compare all others with.
-        measures: those of the field too.
-        published: published accuracies beside the measured ones.
+        wanted: paper, against, measures and published of `TableRequest`.
 
     Raises:
         UserError: the run has no items, is damaged or has no such method.
     """
     pairs = paired(run) if intervals else None
-    request = TableRequest(run, measure(run), pairs, paper, against, measures, published)
+    request = TableRequest(run, measure(run), pairs, **wanted)
     return [table for make in MAKERS for table in make(request)]
 
 
@@ -138,15 +129,8 @@ def main(line: list[str] | None = None) -> int:
         )
     for folder in options.runs:
         out = options.out or folder / "tables"
-        wanted = (
-            options.paper,
-            options.intervals,
-            options.against,
-            options.measures,
-            options.published,
-        )
         run = read_measured(folder)
-        tables = tables_of(run, *wanted)
+        tables = tables_of(run, **{name: getattr(options, name) for name in WANTED})
         files = as_files(tables)
         write(files, out)
         if len(options.runs) == 1:

@@ -46,6 +46,7 @@ MARKS_OF = {
 }
 AVERAGED = [*MARKS_OF, "acceptance_percent", "seconds_per_item"]
 NOTHING = (math.nan, math.nan)
+UNTIMED = "the run's seconds were not measured for comparison"
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     """
     frame = with_marks(measure(run), run)
     if not timed(run):
-        return frame.head(0), ["the run's seconds were not measured for comparison"]
+        return frame.head(0), [UNTIMED]
     scored = frame.loc[(frame["method"] == REFERENCE) & (frame["scored"] > 0), "suite"]
     titles = suite_titles(run)
     suites = [suite for suite in titles if suite in set(scored)]

@@ -7,7 +7,7 @@ The first page has the main table with intervals, and figures that plotly draws 
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +93,8 @@ def _contents(book: Book, traced: set[int]) -> dict[str, object]:
     return {
         "runs": list(book.names),
         "series": [
-            {
-                "name": each.name,
-                "run": each.run,
-                "reference": each.reference,
-                "traced": number in traced,
-            }
-            for number, each in enumerate(book.series)
+            asdict(series) | {"traced": number in traced}
+            for number, series in enumerate(book.series)
         ],
         "suites": [suite.title for suite in book.suites],
         "itemsAFile": book.items_a_file,

@@ -22,8 +22,9 @@ class TableRequest:
     """What tables are made of.
 
     run: as read. measured: its rows of `measure`. pairs: of `intervals.paired`, if intervals are
-    wanted. paper, measures, published: whether the paper's numbers, the field's measures and
-    published accuracies are. against: the method to compare with, or "".
+    wanted. paper: whether the paper's numbers are, where it has any of the run's methods and
+    suites. against: the method to compare all others with, or "". measures, published: whether the
+    field's measures are wanted, and published accuracies next to the measured ones.
     """
 
     run: Run

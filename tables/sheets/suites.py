@@ -17,7 +17,7 @@ from harness.measures.table import (
     suite_titles,
     timed,
 )
-from harness.methods.presets import GROUPS
+from harness.methods.presets import GROUPS, LENGTHS
 from harness.records.store import Run
 from harness.suites.published import published_accuracy
 from tables.sheets import (
@@ -165,7 +165,7 @@ def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str]:
     for method, suite in zip(frame["method"], frame["suite"], strict=True):
         decoder = run.config.methods[method]
         setting = setting_of(run, method, suite)
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        lengths = {name: getattr(setting, name) for name in LENGTHS}
         model = run.config.models.get(decoder.role, {}).get(suite, "")
         options = lengths | setting.options
         published = published_accuracy(model, decoder.method, suite, options)
