@@ -77,7 +77,7 @@ def setting_of(
     from model_wrappers.api import check_blocks, check_lengths, check_options
 
     decoder = preset.decoder
-    where = f"{preset.label} on {suite}"
+    where = f"{preset.row} on {suite}"
     if preset.tuned_on and suite not in preset.tuned_on:
         tuned = ", ".join(preset.suites)
         raise UserError(f"{where}: not tuned for {suite}, but for {tuned}")

@@ -43,7 +43,7 @@ def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
         }
         suites = {"gsm8k": options, "math": options}
         named[key] = {
-            "label": preset.label,
+            "label": preset.row,
             "method": preset.method,
             "role": preset.role,
             "suites": suites,

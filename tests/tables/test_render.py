@@ -221,7 +221,7 @@ def test_a_row_of_the_papers_is_known_by_its_decoder_too(tmp_path: Path) -> None
 
 def test_paper_numbers_are_the_papers_and_of_methods() -> None:
     methods = methods_named(",".join({"main": 0, **dict.fromkeys(ABLATIONS)}))
-    assert set(paper_numbers()["label"]) <= {preset.label for preset in methods.values()}
+    assert set(paper_numbers()["label"]) <= {preset.row for preset in methods.values()}
     numbers = [tuple(row) for row in paper_numbers().to_numpy().tolist()]
     assert len({row[:2] for row in numbers}) == len(numbers) == 15 * 5
     found = {row[:4] for row in numbers}

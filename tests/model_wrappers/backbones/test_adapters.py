@@ -15,7 +15,7 @@ from peft.tuners.lora import Linear
 from safetensors.torch import load_file
 from torch import nn
 
-from harness.runs.folder import _weights
+from harness.runs.describe import _weights
 from harness.suites.published import blocks_of
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED
