@@ -17,9 +17,9 @@ from harness.measures.table import (
     suite_titles,
     timed,
 )
-from harness.methods.presets import GROUPS, LENGTHS
+from harness.methods.presets import GROUPS
 from harness.records.store import Run
-from harness.suites.published import published_accuracy
+from harness.suites.published import LENGTHS, published_accuracy
 from tables.sheets import (
     ACCEPTANCE,
     ACCURACY,
