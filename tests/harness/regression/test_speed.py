@@ -146,6 +146,22 @@ def test_a_method_that_this_tree_alone_cannot_run_is_no_method_to_leave_out(
         measure_with(monkeypatch, lambda side, method: answers[side], "math")
 
 
+TWICE_AS_SLOW = """
+
+import functools
+import time
+
+undisturbed = decode_fef
+
+
+@functools.wraps(undisturbed)
+def decode_fef(request, options):
+    start_time = time.perf_counter()
+    undisturbed(request, options)
+    time.sleep(time.perf_counter() - start_time)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
@@ -169,12 +185,8 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
         "2",
     ]
     subprocess.run([*line, "--out", str(out)], cwd=ROOT, check=True, capture_output=True)
-    api = clone / "model_wrappers" / "api.py"
-    code = api.read_text()
-    place = "    _synchronize(target.device)\n    seconds = time.perf_counter() - began\n"
-    assert place in code
-    sleep = '    if method == "fef":\n        time.sleep(time.perf_counter() - began)\n'
-    api.write_text(code.replace(place, sleep + place))
+    with (clone / "model_wrappers/decoders/fef/algorithm.py").open("a") as algorithm:
+        algorithm.write(TWICE_AS_SLOW)
     gate = [sys.executable, "harness/gate.py", str(out), "--against-rev", "HEAD", "--items", "2"]
     done = subprocess.run(
         gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False
