@@ -109,6 +109,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     timed = not options.untimed and batch is None
     chunk = 1 if timed else CHUNK
     roles = _used_roles(methods, presets)
+    template_args = _template_args(options)
     config = RunConfig(
         models={role: names for role, names in models.items() if role in roles},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -117,25 +118,22 @@ def resolve(options: RunOptions) -> ResolvedRun:
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
-        seeds=UNSET if len(seeds) == 1 else seeds,
+        seeds=_set_if(len(seeds) > 1, seeds),
         device=options.device,
         dtype=_dtype(options.dtype, on_cpu),
         compile=False,
         graphs=options.graphs,
         threads=options.threads if workers is None else workers.threads,
         chunk=chunk if batch is None else BATCHED_CHUNK,
-        batch=UNSET if batch is None else batch,
+        batch=_set_if(batch is not None, batch),
         timed=timed,
         traced=options.trace,
-        trust_remote_code=True if options.trust_remote_code else UNSET,
-        reads_at=UNSET if options.reads_at is None else options.reads_at,
-        prompt=UNSET if options.prompt == "chat" else options.prompt,
-        chat_template_args=_template_args(options) or UNSET,
+        trust_remote_code=_set_if(options.trust_remote_code, True),
+        reads_at=_set_if(options.reads_at is not None, options.reads_at),
+        prompt=_set_if(options.prompt == "plain", "plain"),
+        chat_template_args=_set_if(bool(template_args), template_args),
     )
-    for name, suite in suites.items():
-        wrong = suite.misjudged(config.prompt)
-        if wrong:
-            print(f"{name}: {wrong}", file=sys.stderr)
+    _say_misjudged(suites, config)
     return ResolvedRun(
         config,
         suites,
@@ -146,6 +144,18 @@ def resolve(options: RunOptions) -> ResolvedRun:
         one_at_a_time=_from_outside(decoders) if options.batch is None else frozenset(),
         given=resumed(options),
     )
+
+
+def _set_if(condition: bool, value: Any) -> Any:
+    """A value of a configuration that is left out where it is the usual one."""
+    return value if condition else UNSET
+
+
+def _say_misjudged(suites: Mapping[str, Suite], config: RunConfig) -> None:
+    for name, suite in suites.items():
+        wrong = suite.misjudged(config.prompt)
+        if wrong:
+            print(f"{name}: {wrong}", file=sys.stderr)
 
 
 def _used_roles(methods: Mapping[str, Method], presets: Mapping[str, Preset]) -> set[str | None]:
