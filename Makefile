@@ -96,7 +96,7 @@ gate-blocks: blocks-run
 
 blocks-run: $(VENV)/.installed
 	rm -rf results/runs/gate-blocks
-	$(BIN)/python harness/run.py --model nano-block --suite gsm8k-4shot,lists --limit 2 --threads 2 \
+	$(BIN)/python harness/run.py --model nano-block --suite gsm8k-4shot,lists --limit 2 --threads 2 --untimed \
 	    --methods "llada; llada(remasking=random); threshold; block; s2d2; fef-2; fef-two-stream" \
 	    --out results/runs/gate-blocks
 
@@ -107,9 +107,11 @@ golden-blocks: blocks-run
 golden: gate-run
 	cp results/runs/gate/run.json results/runs/gate/items.jsonl $(GOLDEN)
 
+# Tokens, costs and verdicts are compared, and no seconds: warming up would take as long as the responses.
 gate-run: $(VENV)/.installed
 	rm -rf results/runs/gate
-	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit $(FIRST) --threads 2 --out results/runs/gate
+	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit $(FIRST) --threads 2 --untimed \
+	    --out results/runs/gate
 
 # What a machine with one GPU measures, without OpenCompass: with the environment here, or else with $(PYTHON) as it is.
 # Not installed there, the packages are found from here.
