@@ -205,6 +205,7 @@ def test_a_stage_begins_after_the_one_before(tmp_path: Path) -> None:
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [25, 50, 75]
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_can_the_same_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

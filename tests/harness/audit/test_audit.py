@@ -402,6 +402,7 @@ def test_where_it_is_in_doubt_the_target_is_the_papers(backbone: Backbone) -> No
     assert one["tv"] > some["tv"] > 1e-3 and all_fresh["tv"] < 1e-5
 
 
+@pytest.mark.slow
 def test_the_section_prints_a_row_per_model_and_anchor(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--sections", "streams", "--models", "nano", "--prompts-per-suite", "1"]) == 0
     printed = capsys.readouterr().out

@@ -348,6 +348,7 @@ def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_no_worktree(
     repository: Path, tmp_path: Path, number: signal.Signals
