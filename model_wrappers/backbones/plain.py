@@ -38,7 +38,7 @@ LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are co
 
 Forward = Callable[..., Tensor]  # as `HeadAtPositions.infer`
 Weights = tuple[Tensor, Tensor | None]  # of a projection, and its bias
-Norm = tuple[Tensor, float]  # scale and epsilon
+Norm = tuple[Tensor, dict[str, Any]]  # scale, and the attributes of the module
 Attending = tuple[Tensor, Tensor, Tensor]  # queries, keys and values of a call
 
 
@@ -398,8 +398,10 @@ def _together(parts: list[Tensor]) -> Tensor:
 def _normed(values: Tensor, norm: Norm) -> Tensor:
     """Divided by the root mean square over the last dimension, which is taken in fp32, and
     scaled."""
-    scale, epsilon = norm
+    scale, attributes = norm
     exact = values.float()
+    # Read at the time of the call: it may have been changed since the model was loaded.
+    epsilon = attributes["variance_epsilon"]
     root = exact.pow(2).mean(-1, keepdim=True).add_(epsilon).rsqrt_()
     return scale * root.mul(exact).to(values.dtype)
 
@@ -491,4 +493,4 @@ def _is_foreign(hook: Any) -> bool:
 
 
 def _norm_of(norm: Any) -> Norm:
-    return norm.weight, norm.variance_epsilon
+    return norm.weight, vars(norm)

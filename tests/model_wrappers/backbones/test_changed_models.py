@@ -164,6 +164,16 @@ def test_fewer_layers_and_other_parameters_run_as_fast_as_before() -> None:
     assert trace.changed_forwards == 0 and isinstance(backbone.forward.current(), PlainForward)
 
 
+def test_an_epsilon_that_is_set_after_loading_is_the_one_that_computes() -> None:
+    backbone = tiny("llada")
+    before_1LV = backbone.logits(IDS_1L)
+    backbone.model.model.layers[0].input_layernorm.variance_epsilon = 0.5
+    with torch.inference_mode():
+        expected_1LV = backbone.model(input_ids=IDS_1L).logits
+    assert not torch.allclose(expected_1LV, before_1LV)
+    torch.testing.assert_close(backbone.logits(IDS_1L), expected_1LV)
+
+
 def test_what_was_changed_back_runs_as_before_and_hidden_states_change_nothing() -> None:
     backbone = tiny("llada")
     handle = backbone.model.model.layers[0].register_forward_hook(lambda *given: None)
