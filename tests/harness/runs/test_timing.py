@@ -21,6 +21,7 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.records.store import Recorder, read_run
 from harness.runs.loading import worker_for
+from harness.runs.pool import Chunk
 from harness.runs.responses import Response
 from harness.runs.timing import AGAIN, Timing, fastest_threads, is_disturbed
 
@@ -234,3 +235,14 @@ def test_every_kind_of_model_tells_its_number_of_threads(model: str, tmp_path: P
         assert worker_for(run, tmp_path).config.threads in (1, 2)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("line", "marked"), [([], True), (["--untimed"], None)])
+def test_a_worker_marks_what_others_disturbed_where_seconds_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: list[str], marked: bool | None
+) -> None:
+    monkeypatch.setattr("harness.runs.timing.is_disturbed", lambda *_: True)
+    few = ["--suite", "lists", "--limit", "1", "--threads", "1", "--gen-length", "8"]
+    worker = worker_for(resolved_run("--methods", "llada", *few, *line), tmp_path)
+    (response,) = worker.decode(Chunk("lists", {"llada": [0]}))
+    assert isinstance(response, Response) and response.item.get("disturbed") is marked
