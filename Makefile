@@ -37,7 +37,7 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(PYTEST) -n logical --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
-# Every test but the longest, with ten times the examples; those that measure speed have the machine to themselves.
+# Every test but the longest, with ten times the examples; those that measure speed or start nodes run by themselves.
 test-all: $(VENV)/.installed
 	$(PYTEST) -n logical --dist worksteal -m "not alone and not long" --durations=10 --hypothesis-profile=nightly
 	$(PYTEST) -m alone --durations=10

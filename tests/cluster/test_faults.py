@@ -31,7 +31,8 @@ from harness.run import main, pool_for
 from harness.runs.folder import claim_folder, exclusive
 from harness.runs.record import Missing, describe_status, record
 
-pytestmark = pytest.mark.slow
+# Nodes that start beside other tests run out of the time that Ray gives them.
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 METHODS = ["llada", "llada/2"]
 THIRD = ("llada/2", "lists", 2)
 KEYS = ("method", "suite", "item")
