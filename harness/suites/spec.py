@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from harness.errors import UserError
+from harness.suites.choices import Row
 from harness.suites.published import settings_of_model
 from harness.suites.questions import CHOICE, TESTS, Questions
 from model_wrappers.options import meant
@@ -27,7 +28,6 @@ RUNS_CODE = re.compile(
     r"(?<![\w.])(?:exec|eval|compile|__import__)\(|\b(?:subprocess|multiprocessing|importlib)\b|ProcessPool"
     r"|\bos\.(?:system|popen|fork|exec\w*)\b"
 )
-Row = dict[str, Any]
 Rounds = list[dict[str, str]]
 # Of judges that read more than the answer.
 EVALUATORS = {CHOICE: "ChoicesEvaluator", TESTS: "ProgramsEvaluator"}
@@ -45,7 +45,7 @@ class Problem:
     key: str
     question: str
     response: str
-    row: dict[str, Any] = field(default_factory=dict)
+    row: Row = field(default_factory=dict)
 
 
 def split_of(problem: Problem) -> str:
@@ -207,6 +207,10 @@ class Suite:
         if self.foreign:
             return any(evaluator_of(each) in CONFINED for each in self._shipped())
         return self.executes
+
+    def is_confined(self) -> bool:
+        """Whether its evaluator runs a response in a way of its own, and is confined itself."""
+        return self.foreign and self.runs_code()
 
     def misjudged(self, prompt: object) -> str:
         """What to say of a base model's responses, "" if they are judged as they should be."""
