@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, signal, stats
 
+Floats = npt.NDArray[np.float64]
 LEVEL = 0.95
 RESAMPLES = 4000
 SEED = 0
@@ -36,7 +37,7 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
     return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))
 
 
-def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.float64]) -> float:
+def effective_trials(values: Floats, clusters: Floats) -> float:
     """How many independent values have a mean as certain as these (n,), of which those of one
     cluster may be alike.
 
@@ -65,7 +66,7 @@ def mcnemar(lost: int, gained: int) -> float:
     return float(stats.binomtest(lost, lost + gained, 0.5).pvalue) if lost + gained else 1.0
 
 
-def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
+def holm(p_values: Sequence[float]) -> Floats:
     """p-values adjusted for a family of tests, in their order, by Holm's step-down procedure.
 
     NaN means not tested: it stays NaN and does not count. Source: Holm (1979), "A simple
@@ -80,7 +81,7 @@ def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
     return adjusted
 
 
-def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> npt.NDArray[np.float64]:
+def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> Floats:
     """Confidence levels of intervals that agree with Holm's procedure over a family of tests, in
     the order of p_values.
 
@@ -99,7 +100,7 @@ def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> npt.NDArray[
 
 
 def speedup_interval(
-    pairs: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
+    pairs: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
     """Bootstrap interval of the mean over suites of total LLaDA seconds / total method seconds.
 
@@ -114,8 +115,8 @@ def speedup_interval(
 
 
 def speedup_intervals(
-    seconds: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
-) -> npt.NDArray[np.float64]:
+    seconds: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
+) -> Floats:
     """`speedup_interval` of every two of M methods: low and high, (2, M, M), of the row's seconds /
     the column's.
 
@@ -124,7 +125,7 @@ def speedup_intervals(
     if max(len(own) for own in seconds) < 2:
         return np.full((2, seconds[0].shape[1], seconds[0].shape[1]), math.nan)
 
-    def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
+    def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> Floats:
         totals = [
             np.stack([each.take(at).sum(-1) for each in own])
             for own, at in zip(columns, drawn, strict=True)
@@ -328,7 +329,7 @@ def linear_fit(seconds: Mapping[int, float]) -> Fit:
     return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))
 
 
-def mean_interval(values: npt.NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+def mean_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]:
     """Percentile bootstrap interval of a mean; of one value alone that value twice."""
     if len(values) < 2:
         return float(values[0]), float(values[0])
@@ -353,14 +354,14 @@ def hoeffding(samples: int, level: float) -> float:
     return math.sqrt(math.log(2 / level) / (2 * samples))
 
 
-def total_ratio_interval(parts: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float, float]:
+def total_ratio_interval(parts: Sequence[Floats]) -> tuple[float, float, float]:
     """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio
     three times.
 
     parts: arrays (items,) of what is above and below; of four, for a ratio of two such ratios.
     """
 
-    def ratio(*drawn: npt.NDArray[np.float64], axis: int = -1) -> Any:
+    def ratio(*drawn: Floats, axis: int = -1) -> Any:
         sums = [part.sum(axis=axis) for part in drawn]
         return sums[0] / sums[1] if len(sums) == 2 else (sums[0] / sums[1]) / (sums[2] / sums[3])
 
