@@ -64,15 +64,12 @@ def _connected(workers: Workers) -> Iterator[Any]:
         "logging_level": "ERROR",
     }
     if workers.address is None:
-        total = {
-            "num_cpus": workers.count * max(1, workers.threads),
-            "num_gpus": math.ceil(workers.count * workers.gpus),
-        }
         options |= {
             "address": "local",
             "include_dashboard": False,
             "object_store_memory": STORE,
-            **total,
+            "num_cpus": workers.count * max(1, workers.threads),
+            "num_gpus": math.ceil(workers.count * workers.gpus),
         }
     else:
         options |= {"address": workers.address}
