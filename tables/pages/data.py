@@ -48,6 +48,9 @@ class ShownSuite:
     title: str
 
 
+Suites = dict[tuple[str, str], ShownSuite]  # by key and the SHA-256 of the problems
+
+
 @dataclass(frozen=True)
 class Book:
     """Runs to be shown together. suite_numbers: of every run, the number of each of its suites."""
@@ -92,8 +95,8 @@ def open_book(runs: Sequence[Run]) -> Book:
             raise UserError(f"{run.folder} holds no items yet; there is nothing to show")
     names = _distinct([run.meta.name or run.folder.name for run in runs])
     series: list[Series] = []
-    suites: dict[tuple[str, str], ShownSuite] = {}
-    numbers: list[dict[str, int]] = []
+    suites: Suites = {}
+    numbers = []
     for number, run in enumerate(runs):
         there = set(run.items["method"].unique())
         labels = {name: label for name, label in method_labels(run).items() if name in there}
@@ -101,19 +104,23 @@ def open_book(runs: Sequence[Run]) -> Book:
         for method, label in labels.items():
             name = label if len(runs) == 1 else f"{label} ({names[number]})"
             series.append(Series(number, method, name, reference))
-        numbers.append({})
-        files = run.meta.data.get("files") or {}
-        there = set(run.items["suite"].unique())
-        for key, title in suite_titles(run).items():
-            if key not in there:
-                continue
-            problems = (key, str(files.get(key, {}).get("sha256", "")))
-            if problems not in suites:
-                again = any(suite.key == key for suite in suites.values())
-                title = f"{title} ({names[number]})" if again else title
-                suites[problems] = ShownSuite(key, title)
-            numbers[-1][key] = list(suites).index(problems)
+        numbers.append(_number_suites(run, names[number], suites))
     return Book(tuple(runs), tuple(names), tuple(series), tuple(suites.values()), tuple(numbers))
+
+
+def _number_suites(run: Run, name: str, suites: Suites) -> dict[str, int]:
+    """The number of each suite of a run; its problems that no run before has are added."""
+    numbers = {}
+    there = set(run.items["suite"].unique())
+    for key, title in suite_titles(run).items():
+        if key not in there:
+            continue
+        problems = (key, str(run.meta.files.get(key, {}).get("sha256", "")))
+        if problems not in suites:
+            again = any(suite.key == key for suite in suites.values())
+            suites[problems] = ShownSuite(key, f"{title} ({name})" if again else title)
+        numbers[key] = list(suites).index(problems)
+    return numbers
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -216,7 +223,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
             continue
         problems = drawn(SUITES[suite], data, run.config.limit)
         content = generator.content([problem.row for problem in problems]).encode()
-        recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
+        recorded = run.meta.files.get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):
             prompts |= {(suite, item): problem.question for item, problem in enumerate(problems)}
     return prompts
