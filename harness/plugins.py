@@ -197,8 +197,7 @@ def _registered(
     registries = {"decoders": METHODS, "presets": PRESETS, "suites": SUITES, "families": FAMILIES}
     before = {kind: dict(registry) for kind, registry in registries.items()}
     if path in _loaded:
-        _forget(_loaded[path], registries)
-        _forget_modules(files)
+        _forget(_loaded[path], files, registries)
     others = {kind: set(registry) for kind, registry in registries.items()}
     try:
         if module.endswith(".py"):
@@ -218,13 +217,6 @@ def _registered(
             registry.update(before[kind])
         raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
     return {kind: names for kind, names in added.items() if names}
-
-
-def _forget(plugin: PluginName, registries: dict[str, dict[str, Any]]) -> None:
-    """Take back what a plugin registered."""
-    for kind, names in plugin.registered.items():
-        for name in names:
-            registries[kind].pop(name, None)
 
 
 def _decoders_in(path: Path) -> list[str]:
@@ -248,8 +240,13 @@ def _check_added(added: dict[str, list[str]]) -> None:
         _check_name("method", name, {*GROUPS, ALL, *taken})
 
 
-def _forget_modules(files: Collection[Path]) -> None:
-    """Let the modules of these files be imported again."""
+def _forget(
+    plugin: PluginName, files: Iterable[Path], registries: dict[str, dict[str, Any]]
+) -> None:
+    """Take back what a plugin registered, and let the modules of its files be imported again."""
+    for kind, names in plugin.registered.items():
+        for name in names:
+            registries[kind].pop(name, None)
     paths = {str(file.resolve()) for file in files}
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if inspect.ismodule(module) else None

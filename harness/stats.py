@@ -139,31 +139,39 @@ def speedup_intervals(
         np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds
     ]
     batch = max(1, min(BATCH, MOST_DRAWN // max(len(own) for own in seconds)))
-    how = {
-        "n_resamples": resamples,
-        "batch": batch,
-        "vectorized": True,
-        "rng": np.random.default_rng(SEED),
-    }
-    found = stats.bootstrap(
-        indices, mean_ratios, confidence_level=level, method="percentile", **how
+    result = stats.bootstrap(
+        indices,
+        mean_ratios,
+        n_resamples=resamples,
+        batch=batch,
+        vectorized=True,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(SEED),
     )
-    return np.stack(found.confidence_interval)
+    return np.stack(result.confidence_interval)
 
 
 def percentile_interval(
     parts: Sequence[npt.NDArray[Any]],
     statistic: Callable[..., Any],
-    level: float = LEVEL,
-    **how: Any,
+    paired: bool = False,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a vectorised statistic at a fixed seed; how: of
-    scipy.stats.bootstrap."""
-    how = {"n_resamples": RESAMPLES, "vectorized": True, "rng": np.random.default_rng(SEED), **how}
-    found = stats.bootstrap(
-        parts, statistic, confidence_level=level, method="percentile", **how
+    """Percentile bootstrap interval of a vectorised statistic at a fixed seed.
+
+    paired: whether the items of the parts are drawn together.
+    """
+    low, high = stats.bootstrap(
+        parts,
+        statistic,
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        paired=paired,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(SEED),
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return float(low), float(high)
 
 
 def paired_score(lost: float, gained: float, n: float, difference: float) -> float:
@@ -329,11 +337,11 @@ def linear_fit(seconds: Mapping[int, float]) -> Fit:
     return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))
 
 
-def mean_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]:
+def mean_interval(values: Floats) -> tuple[float, float]:
     """Percentile bootstrap interval of a mean; of one value alone that value twice."""
     if len(values) < 2:
         return float(values[0]), float(values[0])
-    return percentile_interval([values], np.mean, level)
+    return percentile_interval([values], np.mean)
 
 
 def sampling_bound(outcomes: int, samples: int, level: float) -> float:
