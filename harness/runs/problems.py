@@ -266,22 +266,14 @@ def prepare(
     # Of the methods that share a model the longest response decides.
     by_backbone = {model.backbone.name: model for model in longest}
     encoded = {
-        name: _encoded(suite.name, turns, model, plain, template)
+        name: _encoded(suite.name, turns, model, plain, template) * len(seeds)
         for name, model in by_backbone.items()
     }
     causal = {model.backbone.name for model in longest if model.decoder.causal}
     prompts, own_prompts = _shared(suite.name, encoded, causal)
     golds = list(chain.from_iterable(part.golds for part in problems))
-    draws = len(seeds)
-    return SuiteJob(
-        suite.name,
-        prompts * draws,
-        golds * draws,
-        problems,
-        models,
-        seeds,
-        {name: prompts * draws for name, prompts in own_prompts.items()},
-    )
+    golds *= len(seeds)
+    return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts)
 
 
 def _encoded(

@@ -231,7 +231,8 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
     verifier = make_verifier(request, options)
     segment = verifier.segment(list(range(start, x_1L.shape[1])))
-    drafts = [backbone.eos_id] * min(options.window, len(segment))
+    count = min(options.window, len(segment))
+    drafts = [backbone.eos_id] * count
     half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),
@@ -240,6 +241,5 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     }
     for call in calls.values():
         call()
-    return {"drafts": len(drafts)} | {
-        name: seconds_of(call, backbone.device) for name, call in calls.items()
-    }
+    seconds = {name: seconds_of(call, backbone.device) for name, call in calls.items()}
+    return {"drafts": count, **seconds}

@@ -39,9 +39,8 @@ LIMITS = {
     "RLIMIT_NOFILE": 128,
     "RLIMIT_CORE": 0,
 }
-STARTUP_SECONDS = (
-    60.0  # of the clock, until the program begins; on an idle machine it takes less than 0.1
-)
+# Of the clock, until the program begins; on an idle machine it takes less than 0.1.
+STARTUP_SECONDS = 60.0
 REPORT_BYTES = 16384
 OTHER_USER = 2**30  # root's programs become a user from here on, who owns nothing
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
