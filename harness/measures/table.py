@@ -180,7 +180,7 @@ def checked_items(run: Run) -> pd.DataFrame:
         )
     columns: dict[str, Any] = {}
     for name in ("item", *SPENT, *COUNTED):
-        values = _numbers(items, name)
+        values = floats_of(items, name)
         least = math.ulp(0.0) if name == "seconds" else 0.0  # a random baseline makes no forwards
         elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
         wrong = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
@@ -191,11 +191,11 @@ def checked_items(run: Run) -> pd.DataFrame:
                 " remove that line"
             )
         columns[name] = values
-    columns |= {name: _numbers(items, name) for name in OPTIONAL}
+    columns |= {name: floats_of(items, name) for name in OPTIONAL}
     columns |= draws_of(run, columns["item"])
     columns |= categoricals(items, run)
-    columns["verdict"] = _numbers(items, "correct")
-    columns["disturbed"] = _numbers(items, "disturbed")
+    columns["verdict"] = floats_of(items, "correct")
+    columns["disturbed"] = floats_of(items, "disturbed")
     hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
     tokens = pd.factorize(hashes)[0]
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
@@ -307,12 +307,12 @@ def _windows(run: Run) -> pd.DataFrame:
     order of the lines."""
     windows = run.windows.reindex(columns=[*KEY, "committed"])
     frame = pd.DataFrame(categoricals(windows, run))
-    frame["committed"] = _numbers(windows, "committed")
+    frame["committed"] = floats_of(windows, "committed")
     groups = by_pair(frame)["committed"]
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 
 
-def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
+def floats_of(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     """A column as floats; NaN where it is not there or no number."""
     if name not in frame:
         return np.full(len(frame), math.nan)

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
-from harness.measures.table import REFERENCE, method_labels, suite_titles
+from harness.measures.table import REFERENCE, floats_of, method_labels, suite_titles
 from harness.records.files import TraceRecord, each_frame, read_prompts
 from harness.records.store import Run
 from harness.suites.registry import SUITES, drawn, split_named
@@ -132,10 +132,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
     """A column as JSON has it: numbers, of integers without a point, None where there is none."""
-    if name not in frame:
-        return [None] * len(frame)
-    values = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=np.nan)
-    rounded = np.round(values, digits)
+    rounded = np.round(floats_of(frame, name), digits)
     kind = int if digits == 0 else float
     return [None if np.isnan(value) else kind(value) for value in rounded]
 
