@@ -75,9 +75,8 @@ def _connected(workers: Workers) -> Iterator[Any]:
         options |= {"address": workers.address}
     try:
         ray.init(**options)
-    except (
-        Exception
-    ) as error:  # a start that takes Ray more than 30 seconds raises a bare Exception
+    except Exception as error:
+        # a start that takes Ray more than 30 seconds raises a bare Exception
         where = "on this machine" if workers.address is None else f"at {workers.address}"
         raise UserError(f"no Ray cluster {where}: {first_line(error)}{hint(workers)}") from error
     try:

@@ -81,9 +81,8 @@ class Side:
             "OMP_WAIT_POLICY": "PASSIVE",
             "TQDM_DISABLE": "1",
         }
-        command = [sys.executable, __file__, str(threads)]
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, __file__, str(threads)],
             cwd=tree,
             env=environment,
             stdin=subprocess.PIPE,
@@ -169,9 +168,8 @@ def main() -> None:
     for line in sys.stdin:
         try:
             reply = answer(json.loads(line))
-        except (
-            Exception
-        ) as error:  # an older revision may not know an option; the other side decides
+        except Exception as error:
+            # an older revision may not know an option; the other side decides
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=channel, flush=True)
 

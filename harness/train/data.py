@@ -253,14 +253,11 @@ class CorruptedBatches:
         even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
         time_B = (even_B / (1 - all_masked)).clamp_max(1)
         generator = self.generator(examples, 0)
-        if (
-            first // len(examples) + 1
-        ) * self.blocks % 1 < self.blocks:  # evenly: at 0.5 every second batch
-            corrupted_BL, share_B = corrupt_in_blocks(
-                clean_BL, response_BL, time_B, self.mask_id, generator
-            )
-        else:
-            corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
+        # Evenly: at 0.5 every second batch.
+        number = first // len(examples) + 1
+        in_blocks = number * self.blocks % 1 < self.blocks
+        corrupting = corrupt_in_blocks if in_blocks else corrupt
+        corrupted_BL, share_B = corrupting(clean_BL, response_BL, time_B, self.mask_id, generator)
         return {
             "clean": clean_BL,
             "corrupted": corrupted_BL,

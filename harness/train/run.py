@@ -413,9 +413,8 @@ def train(
     )
     trainer.loss_weight = recipe.loss_weight
     trainer.rows_per_forward = recipe.rows_per_forward
-    trainer.model_accepts_loss_kwargs = (
-        False  # the trainer then averages over the accumulated batches itself
-    )
+    # The trainer then averages over the accumulated batches itself.
+    trainer.model_accepts_loss_kwargs = False
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     if trainer.is_world_process_zero():
