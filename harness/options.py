@@ -28,7 +28,6 @@ from model_wrappers.options import describe_type, meant, path_from
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
 T = TypeVar("T", bound="DataclassInstance")
 

@@ -271,8 +271,7 @@ def prepare(
     }
     causal = {model.backbone.name for model in longest if model.decoder.causal}
     prompts, own_prompts = _shared(suite.name, encoded, causal)
-    golds = list(chain.from_iterable(part.golds for part in problems))
-    golds *= len(seeds)
+    golds = list(chain.from_iterable(part.golds for part in problems)) * len(seeds)
     return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts)
 
 
@@ -307,8 +306,8 @@ def _shared(
     """
     (first, prompts), *others = sorted(encoded.items(), key=lambda pair: pair[0] in causal)
     own_prompts = {}
-    for name, others_prompts in others:
-        pairs = zip(prompts, others_prompts, strict=True)
+    for name, model_prompts in others:
+        pairs = zip(prompts, model_prompts, strict=True)
         unlike = [item for item, pair in enumerate(pairs) if not torch.equal(*pair)]
         if not unlike:
             continue
@@ -318,7 +317,7 @@ def _shared(
                 " differently, by their tokenizers or chat templates; give the models of all roles"
                 " but ar the same, or make a run of each"
             )
-        own_prompts[name] = others_prompts
+        own_prompts[name] = model_prompts
     return prompts, own_prompts
 
 

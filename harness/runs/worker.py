@@ -191,8 +191,10 @@ class Worker:
 
     def _response(self, job: SuiteJob, method: str, item: int, batched: bool = False) -> Response:
         """The response of a method to an item."""
-        texts = self._texts[job.models[method].backbone.name]
-        response = respond(job, method, item, self.config.traced, texts, batched)
+        texts = None
+        if self.config.traced:
+            texts = self._texts[job.models[method].backbone.name]
+        response = respond(job, method, item, texts, batched)
         if self.config.timed and throttled(self.config.device or "cpu"):
             response.item["throttled"] = True
         return response
