@@ -106,8 +106,6 @@ class RayPool:
             try:
                 found.append(self._ray.get(ref))
             except self._ray.exceptions.RayError as error:
-                if (wrong := _user_error(error)) is not None:
-                    raise wrong from error
                 self._replace(
                     worker, f"worker {worker.name} died at its first response: {_reason(error)}"
                 )
@@ -181,18 +179,20 @@ class RayPool:
         """A worker that is starting has answered: load, or be ready. queue: of a run that is going
         on."""
         try:
-            self._go_on(worker, self._ray.get(worker.waits))
-        except self._ray.exceptions.RayError as error:
+            self._go_on(worker, self._reply(worker))
+        except UserError as error:
             # While a run is going on it is tried again; before, what is wrong is the user's to put
             # right.
-            wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
-            if queue is None:
-                raise wrong from error
-            self._replace(worker, first_line(wrong), worker.failures + 1)
-        except UserError as error:  # no cores for it there, or it is not like the others
             if queue is None:
                 raise
-            self._replace(worker, f"{error}", worker.failures + 1)
+            self._replace(worker, first_line(error), worker.failures + 1)
+
+    def _reply(self, worker: RemoteWorker) -> Any:
+        """What a worker that is starting has answered. Raises UserError if it could not start."""
+        try:
+            return self._ray.get(worker.waits)
+        except self._ray.exceptions.RayError as error:
+            raise UserError(f"a worker could not start: {_reason(error)}") from error
 
     def _go_on(self, worker: RemoteWorker, reply: Any) -> None:
         if not worker.name:
@@ -249,8 +249,6 @@ class RayPool:
         except StopIteration:
             worker.waits = worker.chunk = None
         except self._ray.exceptions.RayError as error:
-            if (wrong := _user_error(error)) is not None:
-                raise wrong from error
             reason = _reason(error)
             queue.give_back(worker.chunk, reason)
             self._deaths += 1
@@ -298,20 +296,21 @@ class RayPool:
             )
 
 
-def _user_error(error: BaseException) -> UserError | None:
-    """What a worker found wrong with the run itself, as the run without workers would say it."""
-    cause = getattr(error, "cause", None)
-    return UserError(str(cause)) if isinstance(cause, UserError | ValueError) else None
-
-
 def _reason(error: BaseException) -> str:
-    """How a worker died, in a few words."""
+    """How a worker died, in a few words.
+
+    Raises:
+        UserError: what the worker found wrong with the run itself, as the run without workers
+            would say it.
+    """
     from ray import exceptions
 
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, UserError | ValueError):
+        raise UserError(str(cause)) from error
     if isinstance(error, exceptions.OutOfMemoryError):
         return "Ray ended it, for its node was out of memory"
     if isinstance(error, exceptions.RayTaskError):
-        cause = error.cause
         return (
             first_line(error) if cause is None else f"{type(cause).__name__}: {first_line(cause)}"
         )
