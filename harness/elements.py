@@ -107,8 +107,7 @@ def format_label(arguments: dict[str, Any]) -> str:
 
 
 def _formatted(arguments: dict[str, Any]) -> Iterator[str]:
-    for name in sorted(arguments):
-        value = arguments[name]
+    for name, value in sorted(arguments.items()):
         if value is None or isinstance(value, bool):
             text = json.dumps(value)
         elif isinstance(value, int | float):

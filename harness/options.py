@@ -51,14 +51,14 @@ def option(
     """A field with its help, default and range. positional: without a flag, as those with `nargs`
     are if nothing is said. group: in --help, of this field and those after it that name none."""
     positional = "nargs" in argument if positional is None else positional
-    about = {
+    metadata = {
         "least": least,
         "most": most,
         "positional": positional,
         "group": group,
         "argument": {"help": help, **argument},
     }
-    return field(default=default, metadata=about)
+    return field(default=default, metadata=metadata)
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:

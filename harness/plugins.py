@@ -193,8 +193,12 @@ def _registered(
     """
     from model_wrappers.backbones.registry import FAMILIES  # torch: not for --help
 
-    registries: dict[str, dict[str, Any]]
-    registries = {"decoders": METHODS, "presets": PRESETS, "suites": SUITES, "families": FAMILIES}
+    registries: dict[str, dict[str, Any]] = {
+        "decoders": METHODS,
+        "presets": PRESETS,
+        "suites": SUITES,
+        "families": FAMILIES,
+    }
     before = {kind: dict(registry) for kind, registry in registries.items()}
     if path in _loaded:
         _forget(_loaded[path], files, registries)
@@ -260,7 +264,8 @@ def _reason(error: BaseException, path: Path) -> str:
     ..."."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
     for frame in traceback.extract_tb(error.__traceback__):
-        line = frame.lineno if frame.filename == str(path) else line
+        if frame.filename == str(path):
+            line = frame.lineno
     text = (
         str(error)
         if isinstance(error, ValueError | UserError)

@@ -48,7 +48,7 @@ def effective_trials(values: Floats, clusters: Floats) -> float:
     data", Survey Methodology 24, 193-201.
     """
     n = len(values)
-    (_, numbers) = np.unique(clusters, return_inverse=True)
+    _, numbers = np.unique(clusters, return_inverse=True)
     count = int(numbers.max()) + 1
     sums = np.bincount(numbers, values - values.mean())
     clustered = count / (count - 1) * float((sums**2).sum()) if count > 1 else math.inf
@@ -73,29 +73,33 @@ def holm(p_values: Sequence[float]) -> Floats:
     sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 65-70.
     """
     p = np.asarray(p_values, dtype=float)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
+    order = _order(p)
     factors = np.arange(len(order), 0, -1)
     adjusted = np.full(p.shape, math.nan)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
     return adjusted
 
 
-def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> Floats:
+def _order(p: Floats) -> npt.NDArray[np.intp]:
+    """The places of the p-values that are not NaN, the smallest first."""
+    tested = np.flatnonzero(~np.isnan(p))
+    return tested[np.argsort(p[tested], kind="stable")]
+
+
+def holm_levels(p_values: Sequence[float]) -> Floats:
     """Confidence levels of intervals that agree with Holm's procedure over a family of tests, in
     the order of p_values.
 
-    The k-th smallest of m p-values has the level 1 - (1 - level) / (m - k + 1); from the first that
+    The k-th smallest of m p-values has the level 1 - (1 - LEVEL) / (m - k + 1); from the first that
     is not rejected on, all have that one's. So the interval of a difference excludes 0 where Holm
     rejects it, and nowhere else. NaN stays NaN and does not count.
     """
     adjusted = holm(p_values)
-    tested = np.flatnonzero(~np.isnan(adjusted))
-    order = tested[np.argsort(np.asarray(p_values, dtype=float)[tested], kind="stable")]
+    order = _order(np.asarray(p_values, dtype=float))
     levels = np.full(adjusted.shape, math.nan)
-    rejected = int((adjusted[order] < 1 - level).sum())
+    rejected = int((adjusted[order] < 1 - LEVEL).sum())
     for rank, number in enumerate(order):
-        levels[number] = 1 - (1 - level) / (len(order) - min(rank, rejected))
+        levels[number] = 1 - (1 - LEVEL) / (len(order) - min(rank, rejected))
     return levels
 
 
@@ -270,8 +274,8 @@ def mean_difference_p_values(suites: Sequence[Flips]) -> tuple[float, float]:
         own = np.zeros(2 * weight * discordant + 1)
         own[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
         law = signal.fftconvolve(law, own)
-        low = low - weight * discordant
-        seen = seen + weight * (further - fewer)
+        low -= weight * discordant
+        seen += weight * (further - fewer)
     at = seen - low
     more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in (law[at:], law[: at + 1]))
     return more, less

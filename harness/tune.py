@@ -399,9 +399,7 @@ def _decode(options: RunOptions) -> None:
         run(options, Path(scratch), tables=False)
 
 
-def choice_of(
-    chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()
-) -> dict[str, Any]:
+def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space], folder: Path) -> dict[str, Any]:
     """The chosen methods as a file has them, DECODER-tuned-GOAL.
 
     Args:
@@ -428,9 +426,7 @@ def choice_of(
     return methods
 
 
-def described(
-    chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing: Sequence[str] = ()
-) -> str:
+def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: Sequence[str]) -> str:
     """What was chosen, in Markdown: a row per decoder and goal, then sentences on the problems and
     seconds."""
     from harness.measures.choosing import RULE
@@ -452,9 +448,7 @@ def described(
             f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} |"
             f" {row['p_below']:.3f} | {row['speed']:.2f}x | {shown} |"
         )
-    if timing:
-        lines += ["", " ".join(timing)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", " ".join(timing)]) + "\n"
 
 
 def _shown_settings(settings: Mapping[str, dict[str, Any]], space: Space) -> str:
