@@ -224,9 +224,14 @@ def draw_window_size(run: Run) -> Drawn:
     names = ("measured", "$E[C_k]$, windows of $k$", "$E[C_b]$, actual lengths")
     styles = ("o-", "s--", "^:")
     for name, column, style, color in zip(names, EXPECTED, styles, PALETTE, strict=False):
-        fill = "full" if column == EXPECTED[0] else "none"
-        axes_style = {"color": color, "fillstyle": fill, "marker": style[0], "linestyle": style[1:]}
-        draw(above, series_of_rows(name, first, "window", column), **axes_style)
+        draw(
+            above,
+            series_of_rows(name, first, "window", column),
+            color=color,
+            fillstyle="full" if column == EXPECTED[0] else "none",
+            marker=style[0],
+            linestyle=style[1:],
+        )
     above.set(ylabel="committed per window")
     above.legend()
     for (title, rows), look in zip(by_title.items(), looks(), strict=False):

@@ -127,9 +127,15 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     for (title, rows), dash in zip(rows_of.items(), dashes, strict=False):
         names = list(rows.index)
         joined = TUNED not in names[0] and differ_in_one_option(run, names)
-        line = {"linestyle": dash if joined else "none", "linewidth": 0.7, "elinewidth": 0.4}
         series.append(series_of_rows(title, rows, "milliseconds", "accuracy"))
-        draw(axes, series[-1], **line, **look[title])
+        draw(
+            axes,
+            series[-1],
+            linestyle=dash if joined else "none",
+            linewidth=0.7,
+            elinewidth=0.4,
+            **look[title],
+        )
     _draw_background(axes, frame)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()

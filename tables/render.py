@@ -62,11 +62,6 @@ WANTED = ("intervals", "paper", "against", "measures", "published")  # options o
 WIDEST = 10_000  # columns of a terminal
 
 
-def render(run: Run, **tables: Any) -> dict[str, str]:
-    """File name -> content of every table of a run; arguments and errors as of `tables_of`."""
-    return as_files(tables_of(run, **tables))
-
-
 def tables_of(run: Run, intervals: bool = False, **wanted: Any) -> list[Table]:
     """Every table of a run.
 
