@@ -21,6 +21,7 @@ from torch import Tensor
 
 from model_wrappers.backbones.blocks import BlockLedger
 from model_wrappers.backbones.protocol import KeyValues, Ledger, Write
+from model_wrappers.transfers import to_device
 
 CacheName = Literal["none", "prefix", "dual"]
 
@@ -73,7 +74,8 @@ class NoCache:
             ids_1M: LongTensor (1, M).
             read_N: LongTensor (N,), ascending indices into the M.
             position_M: positions of the M in the sequence (default: 0 .. M - 1).
-            visible_MM: bool (M, M), what each token attends to (default: everything).
+            visible_MM: bool (M, M), what each token attends to, in all steps of a block (default:
+                everything).
         """
         if position_M is None:
             return self._backbone.logits(ids_1M, positions=read_N)[0]
@@ -100,33 +102,36 @@ class PrefixCache(NoCache):
         position_M: Tensor | None = None,
         visible_MM: Tensor | None = None,
     ) -> Tensor:
-        index_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)
+        index_M = torch.arange(ids_1M.shape[1])
         position_M = index_M if position_M is None else position_M
         if self._cache is None:
             logits_1NV, self._cache = self._backbone.extend(
                 ids_1M, position_M, read_N, visible_NK=visible_MM
             )
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
+            self._piece_N = self._piece(self._cache, index_M)
+            if visible_MM is not None:
+                (rows_N,) = to_device(visible_MM.device, self._piece_N)
+                self._visible_NM = visible_MM.index_select(0, rows_N)
             return logits_1NV[0]
-        piece_N = self._piece(self._cache, index_M)
+        piece_N = self._piece_N
         logits_1NV, _ = self._backbone.extend(
             ids_1M[:, piece_N],
             position_M[piece_N],
             torch.searchsorted(piece_N, read_N),
             self._cache,
-            None if visible_MM is None else visible_MM[piece_N],
+            None if visible_MM is None else self._visible_NM,
             self.write,
             piece_N,
         )
         return logits_1NV[0]
 
     def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
-        """Which of the tokens 0 .. M - 1 run; the cache keeps no others than it has to."""
+        """Which of the tokens 0 .. M - 1 run after a block's first step; the cache keeps no others
+        than it has to."""
         # Where logits come from the token before, the piece begins at the one before the block.
         first = self._start + self._backbone.reads_at
-        surplus = cache.get_seq_length() - first
-        if surplus:
-            cache.forget(surplus)
+        cache.forget(cache.get_seq_length() - first)
         return index_M[first:]
 
 

@@ -225,12 +225,12 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     )
     grid = target.grid if isinstance(target, BlockLedger) else None
     length = model.gen_length if grid is None else grid.end(start) - start
-    x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
+    x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None]
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
     verifier = make_verifier(request, options)
     segment = verifier.segment(list(range(start, x_1L.shape[1])))
     drafts = [backbone.eos_id] * min(options.window, len(segment))
-    half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
+    half = torch.arange(start, start + max(1, length // 2))
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),
         "draft": lambda: verifier.draft(segment),

@@ -21,6 +21,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 from model_wrappers.backbones.heads import read_positions
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt
 from model_wrappers.backbones.protocol import counted
+from model_wrappers.transfers import to_device
 
 MOST_NAMED = 5  # tensors in a message
 QUANTIZED = ("I8", "U8", "F8", "F4")  # how such dtypes begin in safetensors
@@ -182,6 +183,7 @@ class RemoteBackbone(Backbone):
                 f"{self.name} is run by code of its own, which is not asked for causal attention"
             )
         with torch.inference_mode(), counted(self.counter, len(ids_BL), ids_BL.numel()):
+            ids_BL, positions = to_device(self.device, ids_BL, positions)
             logits_BLV = getattr(self.model(ids_BL), "logits", torch.empty(0))
         wanted = (*ids_BL.shape, self.vocab_size)
         if logits_BLV.shape != wanted:
