@@ -64,7 +64,11 @@ class HeadAtPositions(torch.nn.Module):
                 position_embeddings=rotary,
                 is_causal=False,
             )
-        return self.lm_head(read_positions(self.model.norm(hidden_BND), positions))
+        return self.logits_of(read_positions(self.model.norm(hidden_BND), positions))
+
+    def logits_of(self, hidden_BnD: Tensor) -> Tensor:
+        """The logits (B, n, V) of normed hidden states, in the dtype that decoders are given."""
+        return self.lm_head(hidden_BnD)
 
     def forward(self, *args: Any, positions: Tensor | None = None, **kwargs: Any) -> Any:
         """The model's own, with the vocabulary head at `positions` alone if they are given (see
