@@ -254,15 +254,8 @@ class TextModel:
             The responses, and what each cost. The seconds of responses decoded at once are each
             one's share of them all, and `batch` says how many they were.
         """
-        models = (self.backbone, self.options.get("draft"))
-        unpacked = [model.name for model in models if model is not None and not model.can_pack]
         count = len(prompts)
-        packed = count > 1 and not unpacked
-        if count > 1 and unpacked:
-            note(
-                f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no"
-                " batch"
-            )
+        packed = count > 1 and self.can_batch()
         model = self.batched() if packed else self
         seeds = [self._seed(prompt_P) for prompt_P in prompts]
 
@@ -281,6 +274,17 @@ class TextModel:
             windows = {"windows": [vars(window) for window in out.trace.windows]}
             costs.append(costs_of(self.backbone, prompt_P, out) | windows | shared)
         return responses, costs
+
+    def can_batch(self) -> bool:
+        """Whether `batched` has responses of this model; where not, a line on stderr says so once."""
+        models = (self.backbone, self.options.get("draft"))
+        unpacked = [model.name for model in models if model is not None and not model.can_pack]
+        if unpacked:
+            note(
+                f"{unpacked[0]} decodes one response at a time: no batches of calls that go through"
+                " CUDA graphs, several devices, or layers that are unknown here"
+            )
+        return not unpacked
 
     def batched(self) -> Self:
         """This model for one response of `batches.at_once`.
