@@ -64,7 +64,9 @@ class HeadAtPositions(torch.nn.Module):
                 position_embeddings=rotary,
                 is_causal=False,
             )
-        return self.logits_of(read_positions(self.model.norm(hidden_BND), positions))
+        hidden_BnD = read_positions(self.model.norm(hidden_BND), positions)
+        # The head of a model on several devices may be on another one than its embedding.
+        return self.logits_of(hidden_BnD).to(ids_BN.device)
 
     def logits_of(self, hidden_BnD: Tensor) -> Tensor:
         """The logits (B, n, V) of normed hidden states, in the dtype that decoders are given."""
@@ -101,6 +103,7 @@ def read_positions(values_BLD: Tensor, positions: Tensor | None) -> Tensor:
     """
     if positions is None:
         return values_BLD
+    positions = positions.to(values_BLD.device)
     if positions.dim() == 1:
         return values_BLD[:, positions]
     return torch.take_along_dim(values_BLD, positions[..., None], dim=1)

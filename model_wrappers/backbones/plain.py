@@ -26,6 +26,7 @@ from transformers.activations import SiLUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
+from model_wrappers.backbones.placement import placed_forward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 # Known layers, by the endings of their names; by name, so that no model's module is imported that
@@ -92,6 +93,8 @@ class ModelForward:
         self.is_changed = False
         self._loaded = model
         self._base = model.base_model
+        # Of a model on several devices, which accelerate's hooks are part of.
+        self._placed = [placed_forward(module) for module in (model, model.base_model)]
         # None: see weights.RemoteBackbone
         self._infer: Forward | None = getattr(model, "infer", None)
         self.plain: PlainForward | None = None
@@ -114,7 +117,8 @@ class ModelForward:
         """What gives the model's numbers now."""
         loaded = self._loaded
         is_loaded = self.model is loaded and loaded.base_model is self._base
-        if not is_loaded or _is_hooked(loaded) or _is_hooked(self._base):
+        modules = zip((loaded, self._base), self._placed, strict=True)
+        if not is_loaded or any(_is_hooked(module, placed) for module, placed in modules):
             self.is_changed = True
             return self._call_model
         self.is_changed = self.plain is not None and not self.plain.see()
@@ -480,11 +484,12 @@ def _is_untouched(module: nn.Module) -> bool:
     )
 
 
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether a module's call runs anything but its class's forward."""
+def _is_hooked(module: nn.Module, placed: Any = None) -> bool:
+    """Whether a module's call runs anything but its class's forward, or the one that was put in its
+    place (`placement.placed_forward`)."""
     hooks = chain(module._forward_hooks.values(), module._forward_pre_hooks.values())
     return (
-        "forward" in vars(module)
+        vars(module).get("forward") is not placed
         or module._compiled_call_impl is not None
         or any(map(_is_foreign, hooks))
     )
