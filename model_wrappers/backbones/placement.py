@@ -29,8 +29,8 @@ def main_device(device_map: DeviceMap) -> torch.device:
     if isinstance(device_map, str):
         if device_map != AUTO:
             raise ValueError(
-                f"device_map={device_map!r} must be {AUTO!r}, or a table of modules and devices; one"
-                " device is device="
+                f"device_map={device_map!r} must be {AUTO!r}, or a table of modules and devices;"
+                " one device is device="
             )
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_cpu = {str(device) for device in device_map.values()} <= set(OFFLOADED)

@@ -4,9 +4,9 @@ their modules.
 On small pieces of a sequence much of the time goes into what stands between the matrix products:
 modules that call modules, new tensors, angles that are computed at every call. Here a layer is its
 weights and one function. It serves Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE and
-GLM-4-MoE, bit for bit as transformers on a CPU. Whether all layers are known is seen before every call, by what
-the modules hold: hooks, other modules, parameters or methods. A model with any other layer runs as
-transformers has it (`HeadAtPositions.infer`).
+GLM-4-MoE, bit for bit as transformers on a CPU. Whether all layers are known is seen before every
+call, by what the modules hold: hooks, other modules, parameters or methods. A model with any other
+layer runs as transformers has it (`HeadAtPositions.infer`).
 
 Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions
 whose logits are read, M tokens of all calls, P positions that the model knows, R numbers of a head
