@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from families import NAMES, checkpoint, tiny
+from accelerate.hooks import attach_align_device_hook_on_blocks
+from families import NAMES, checkpoint, random_model, tiny
 
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbones.placement import input_device, main_device, map_of, weights_of
@@ -89,6 +90,27 @@ def test_a_model_that_one_device_has_room_for_is_as_without_a_map(tmp_path: Path
     assert input_device(backbone.model) == torch.device("cpu")
     assert backbone.can_pack
     assert torch.equal(backbone.logits(IDS_1L), tiny("llada").logits(IDS_1L))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(("first", "last"), [("cpu", "cuda:0"), ("cuda:0", "cpu")])
+def test_layers_that_compute_on_two_devices_decode_as_on_one(first: str, last: str) -> None:
+    whole = tiny("llada")
+    model = random_model("llada").eval()
+    places = dict.fromkeys(SPLIT, last) | {"model.embed_tokens": first, "model.layers.0": first}
+    attach_align_device_hook_on_blocks(
+        model,
+        {"": first, **places},
+        dict.fromkeys(places, False),
+        skip_keys=model._skip_keys_device_placement,
+    )
+    parts = Backbone(whole.family, model, None, "parts")
+    for cache in ("none", "dual"):
+        way = {"method": "threshold", "cache": cache, "gen_length": 8, "block_length": 4}
+        wanted = decode(whole, [3, 4, 5], **way)
+        out = decode(parts, [3, 4, 5], **way)
+        assert torch.equal(out.tokens.cpu(), wanted.tokens)
+        assert out.trace.changed_forwards == 0
 
 
 def test_a_models_main_device_is_a_gpu_where_its_map_names_one() -> None:
