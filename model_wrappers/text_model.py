@@ -289,8 +289,8 @@ class TextModel:
         unpacked = [model.name for model in models if model is not None and not model.can_pack]
         if unpacked:
             note(
-                f"{unpacked[0]} decodes one response at a time: no batches of calls that go through"
-                " CUDA graphs, several devices, or layers that are unknown here"
+                f"{unpacked[0]} decodes one response at a time: its calls go through CUDA graphs,"
+                " several devices or layers that are unknown here, and cannot be made together"
             )
         return not unpacked
 

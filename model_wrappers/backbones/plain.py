@@ -94,7 +94,8 @@ class ModelForward:
         self._loaded = model
         self._base = model.base_model
         # Of a model on several devices, which accelerate's hooks are part of.
-        self._placed = [placed_forward(module) for module in (model, model.base_model)]
+        self._placed = placed_forward(model)
+        self._base_placed = placed_forward(model.base_model)
         # None: see weights.RemoteBackbone
         self._infer: Forward | None = getattr(model, "infer", None)
         self.plain: PlainForward | None = None
@@ -117,8 +118,8 @@ class ModelForward:
         """What gives the model's numbers now."""
         loaded = self._loaded
         is_loaded = self.model is loaded and loaded.base_model is self._base
-        modules = zip((loaded, self._base), self._placed, strict=True)
-        if not is_loaded or any(_is_hooked(module, placed) for module, placed in modules):
+        is_hooked = _is_hooked(loaded, self._placed) or _is_hooked(self._base, self._base_placed)
+        if not is_loaded or is_hooked:
             self.is_changed = True
             return self._call_model
         self.is_changed = self.plain is not None and not self.plain.see()

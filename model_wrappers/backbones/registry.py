@@ -93,6 +93,8 @@ def load_backbone(
             if reads_at is not None:
                 family = replace(family, reads_at=reads_at)
             model = _model(family, source, config, adapter, attn, dtype=torch_dtype, **placed)
+            if device_map is None:
+                model.to(torch_device)
             tokenizer = None if adapter is None else _tokenizer(str(adapter), family)
             if tokenizer is None:
                 tokenizer = _tokenizer(source, family)
@@ -110,8 +112,8 @@ def load_backbone(
         else:
             options = {"dtype": torch_dtype, **placed}
             backbone = load_remote(source, config, str(name), reads_at or 0, **options)
-        if device_map is None:
-            backbone.model.to(torch_device)
+            if device_map is None:
+                backbone.model.to(torch_device)
         with counted_by(None):  # a decoder that loads a model pays for its own calls alone
             check_finite(backbone)
     except Exception as error:  # whatever transformers makes of a folder
