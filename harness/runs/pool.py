@@ -57,6 +57,11 @@ def workers_of(options: RunOptions) -> Workers | None:
         if not alone:
             return None
         wrong = f"--{alone[0]} is for runs with workers; add --workers N"
+    elif options.device_map is not None:
+        wrong = (
+            "--device-map spreads a model over the GPUs of a machine, and each of the --workers has"
+            " one: leave one out"
+        )
     elif options.device not in ("cpu", "cuda"):
         wrong = (
             "--workers takes --device cpu or cuda, for each worker is given its own; not"

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from msgspec import UNSET, structs
 
-from harness.errors import explained
 from harness.records.environment import free_bytes, receipt, seconds_of, throttled
 from harness.records.schema import PromptRecord
 from harness.runs.describe import describe_data, made_with
@@ -66,11 +65,14 @@ class Worker:
         self._warm: set[tuple[str, str]] = set()
         self._one_at_a_time = run.one_at_a_time
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
+        self._unpacked: set[tuple[str, str]] = set()  # suites and methods whose calls stay alone
         if self.config.batch is not UNSET:
             for job in jobs:
-                for model in job.models.values():
-                    with explained("--batch", ValueError, instead="give --batch 1"):
-                        model.batched()
+                self._unpacked |= {
+                    (job.suite, method)
+                    for method, model in job.models.items()
+                    if not model.can_batch()
+                }
         data_description = describe_data(run, data)
         for job in jobs:
             hashes = "".join(map(hash_of, job.all_prompts))
@@ -163,7 +165,10 @@ class Worker:
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        groups = groupby(chunk.responses, lambda response: response[0] in self._one_at_a_time)
+        one_at_a_time = self._one_at_a_time | {
+            method for suite, method in self._unpacked if suite == chunk.suite
+        }
+        groups = groupby(chunk.responses, lambda response: response[0] in one_at_a_time)
         for alone, group in groups:
             if alone:
                 for method, item in group:

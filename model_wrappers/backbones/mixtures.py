@@ -101,10 +101,10 @@ class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
 
     config_class = LLaDA2MoEConfig
 
-    def infer(self, *call: Any) -> Tensor:
-        """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these
+    def logits_of(self, hidden_BnD: Tensor) -> Tensor:
+        """As `HeadAtPositions.logits_of`, in fp32: the official sampler's confidences are of these
         logits."""
-        return super().infer(*call).float()
+        return super().logits_of(hidden_BnD).float()
 
 
 PROJECTIONS = [f".self_attn.{name}_proj.weight" for name in "qkv"]

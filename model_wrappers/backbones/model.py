@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.graphs import GraphedForward
+from model_wrappers.backbones.placement import input_device, weights_of
 from model_wrappers.backbones.plain import ModelForward
 from model_wrappers.backbones.protocol import CallCounter, KeyValues, Write, counted
 from model_wrappers.transfers import to_device
@@ -245,7 +246,7 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        return input_device(self.model)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -368,7 +369,7 @@ def check_finite(backbone: Any) -> None:
     Raises:
         ValueError: one is not finite.
     """
-    for name, weight in backbone.model.named_parameters():  # attention on a CPU passes over NaN
+    for name, weight in weights_of(backbone.model):  # attention on a CPU passes over NaN
         if not bool(weight.detach().sum(dtype=torch.float32).isfinite()):
             raise ValueError(f"the weights {name} are not finite: the file is damaged")
     ids_1L = torch.arange(8, device=backbone.device)[None] % backbone.vocab_size

@@ -196,23 +196,23 @@ class RemoteBackbone(Backbone):
 
 
 def load_remote(
-    source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, dtype: torch.dtype
+    source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any
 ) -> RemoteBackbone:
-    """Load a model by the automatic class that its config.json names, on the CPU.
+    """Load a model by the automatic class that its config.json names.
 
     Args:
         source: a folder or a hub id.
         config: its config.json.
         name: of the backbone.
         reads_at: where logits are read (see `Family`).
-        dtype: of the weights.
+        options: of `from_pretrained`; without a device map it is on the CPU.
 
     Raises:
         ValueError: as `load_weights`.
     """
     named = [name for name in AUTO_CLASSES if name in (config.get("auto_map") or {})]
     kind: Any = getattr(transformers, (named or AUTO_CLASSES)[0])
-    model = load_weights(kind, source, trust_remote_code=True, dtype=dtype)
+    model = load_weights(kind, source, trust_remote_code=True, **options)
     tokenizer = _tokenizer(source)
     for field in ("mask_token_id", "eos_token_id"):
         if type(getattr(model.config, field, None)) is not int:
