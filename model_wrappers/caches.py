@@ -21,7 +21,6 @@ from torch import Tensor
 
 from model_wrappers.backbones.blocks import BlockLedger
 from model_wrappers.backbones.protocol import KeyValues, Ledger, Write
-from model_wrappers.transfers import to_device
 
 CacheName = Literal["none", "prefix", "dual"]
 
@@ -109,10 +108,10 @@ class PrefixCache(NoCache):
                 ids_1M, position_M, read_N, visible_NK=visible_MM
             )
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
-            self._piece_N = self._piece(self._cache, index_M)
+            pieces = self._pieces(self._cache)
+            self._piece_N = torch.cat([index_M[piece] for piece in pieces])
             if visible_MM is not None:
-                (rows_N,) = to_device(visible_MM.device, self._piece_N)
-                self._visible_NM = visible_MM.index_select(0, rows_N)
+                self._visible_NM = torch.cat([visible_MM[piece] for piece in pieces])
             return logits_1NV[0]
         piece_N = self._piece_N
         logits_1NV, _ = self._backbone.extend(
@@ -126,13 +125,12 @@ class PrefixCache(NoCache):
         )
         return logits_1NV[0]
 
-    def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
-        """Which of the tokens 0 .. M - 1 run after a block's first step; the cache keeps no others
-        than it has to."""
+    def _pieces(self, cache: KeyValues) -> list[slice]:
+        """Which of the M tokens run after a block's first step; the cache keeps what it has to."""
         # Where logits come from the token before, the piece begins at the one before the block.
         first = self._start + self._backbone.reads_at
         cache.forget(cache.get_seq_length() - first)
-        return index_M[first:]
+        return [slice(first, None)]
 
 
 class DualCache(PrefixCache):
@@ -142,7 +140,6 @@ class DualCache(PrefixCache):
     write: Write = "replace"
     reads_ahead = False
 
-    def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
-        return torch.cat(
-            [index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]]
-        )
+    def _pieces(self, cache: KeyValues) -> list[slice]:
+        first = self._start + self._backbone.reads_at
+        return [slice(first, self._end), slice(self._length, None)]

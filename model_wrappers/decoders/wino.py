@@ -70,8 +70,10 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
                 shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM
             )
             token_N, confidence_N, _ = choice(logits_NV[: len(position_N)])
-            (held_token_H,) = to_device(logits_NV.device, x_1L[0, held])
-            (back_H,) = to_host(softmax_at(logits_NV[len(position_N) :], held_token_H))
+            back_H = confidence_N[:0]
+            if len(held):
+                (held_token_H,) = to_device(logits_NV.device, x_1L[0, held])
+                (back_H,) = to_host(softmax_at(logits_NV[len(position_N) :], held_token_H))
 
             limit = min(max(int(len(position_N) * SHARE), LEAST_LIMIT), MOST_LIMIT)
             sure = int((confidence_N > options.threshold).sum())

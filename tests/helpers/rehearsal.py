@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from model_wrappers.backbones.mixtures import CanvasBackbone
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.plain import ModelForward
 
@@ -42,6 +43,7 @@ WAITING = {
     "repeat_interleave",
 }
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+DECORATED = [(Backbone, "logits"), (Backbone, "extend"), (CanvasBackbone, "denoise")]
 READING = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__"}
 
 
@@ -119,6 +121,12 @@ class RehearsedGPU(TorchFunctionMode):
         }
         for name, value in values.items():
             self._stack.enter_context(patch.object(torch.cuda, name, value))
+        # Some operators make tensors of a kind of their own of those of inference mode.
+        self._stack.enter_context(patch.object(torch, "inference_mode", torch.no_grad))
+        self._stack.enter_context(torch.no_grad())
+        for kind, name in DECORATED:
+            plain = getattr(kind, name).__wrapped__
+            self._stack.enter_context(patch.object(kind, name, plain))
         return self
 
     def __exit__(self, *error: Any) -> None:
