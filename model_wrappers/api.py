@@ -76,7 +76,7 @@ def decode(
     )
     target = request.backbone
     draft = request.draft
-    before_L = request.x_1L[0].cpu().clone()
+    before_L = request.x_1L[0].clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     clock = Clock(target.device)
@@ -94,7 +94,7 @@ def decode(
         fill_after_eos(request)
     request.observe()
     end = request.start + request.length
-    after_L = request.x_1L[0, :end].cpu()
+    after_L = request.x_1L[0, :end]
     _check_response(decoder, before_L[:end], after_L, request.start, backbone)
     return Decoded(after_L[request.start :].clone(), _trace(request, clock.start_time, spent))
 
@@ -109,7 +109,7 @@ def _request(
     given: Tensor | None,
     **settings: Any,
 ) -> Request:
-    """A response to decode, on the model's device, with its models in new ledgers.
+    """A response to decode, with its models in new ledgers.
 
     settings: other fields of the Request; the arguments, and the ValueErrors, are `decode`'s.
     """
@@ -135,7 +135,6 @@ def _request(
     grid = target.grid if isinstance(target, BlockLedger) else None
     if grid is not None:  # the model's last block may reach beyond the response
         x_1L = F.pad(x_1L, (0, grid.end(end - 1) - end), value=backbone.mask_id)
-    x_1L = x_1L.to(target.device, copy=True)
     known = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
     return Request(
         target, draft, x_1L, start, block_length, given=known, grid=grid, end=end, **settings

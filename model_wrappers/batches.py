@@ -65,8 +65,8 @@ def in_batch(backbone: Backbone) -> Backbone:
     """
     if not backbone.can_pack:
         raise ValueError(
-            f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, or has layers"
-            " that this code does not know"
+            f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, is on several"
+            " devices, or has layers that this code does not know"
         )
     waiting = copy(backbone)
     waiting._run = partial(_call_of_all, backbone)

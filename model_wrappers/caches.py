@@ -73,7 +73,8 @@ class NoCache:
             ids_1M: LongTensor (1, M).
             read_N: LongTensor (N,), ascending indices into the M.
             position_M: positions of the M in the sequence (default: 0 .. M - 1).
-            visible_MM: bool (M, M), what each token attends to (default: everything).
+            visible_MM: bool (M, M), what each token attends to, in all steps of a block (default:
+                everything).
         """
         if position_M is None:
             return self._backbone.logits(ids_1M, positions=read_N)[0]
@@ -100,34 +101,36 @@ class PrefixCache(NoCache):
         position_M: Tensor | None = None,
         visible_MM: Tensor | None = None,
     ) -> Tensor:
-        index_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)
+        index_M = torch.arange(ids_1M.shape[1])
         position_M = index_M if position_M is None else position_M
         if self._cache is None:
             logits_1NV, self._cache = self._backbone.extend(
                 ids_1M, position_M, read_N, visible_NK=visible_MM
             )
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
+            pieces = self._pieces(self._cache)
+            self._piece_N = torch.cat([index_M[piece] for piece in pieces])
+            if visible_MM is not None:
+                self._visible_NM = torch.cat([visible_MM[piece] for piece in pieces])
             return logits_1NV[0]
-        piece_N = self._piece(self._cache, index_M)
+        piece_N = self._piece_N
         logits_1NV, _ = self._backbone.extend(
             ids_1M[:, piece_N],
             position_M[piece_N],
             torch.searchsorted(piece_N, read_N),
             self._cache,
-            None if visible_MM is None else visible_MM[piece_N],
+            None if visible_MM is None else self._visible_NM,
             self.write,
             piece_N,
         )
         return logits_1NV[0]
 
-    def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
-        """Which of the tokens 0 .. M - 1 run; the cache keeps no others than it has to."""
+    def _pieces(self, cache: KeyValues) -> list[slice]:
+        """Which of the M tokens run after a block's first step; the cache keeps what it has to."""
         # Where logits come from the token before, the piece begins at the one before the block.
         first = self._start + self._backbone.reads_at
-        surplus = cache.get_seq_length() - first
-        if surplus:
-            cache.forget(surplus)
-        return index_M[first:]
+        cache.forget(cache.get_seq_length() - first)
+        return [slice(first, None)]
 
 
 class DualCache(PrefixCache):
@@ -137,7 +140,6 @@ class DualCache(PrefixCache):
     write: Write = "replace"
     reads_ahead = False
 
-    def _piece(self, cache: KeyValues, index_M: Tensor) -> Tensor:
-        return torch.cat(
-            [index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]]
-        )
+    def _pieces(self, cache: KeyValues) -> list[slice]:
+        first = self._start + self._backbone.reads_at
+        return [slice(first, self._end), slice(self._length, None)]

@@ -60,7 +60,7 @@ def log_likelihood(
     """
     start = len(prompt_P)
     blocks = backbone.blocks
-    x_1L = torch.cat([prompt_P, answer_A])[None].to(backbone.device)
+    x_1L = torch.cat([prompt_P, answer_A])[None]
     causal = blocks is not None and blocks.causal
     if not len(answer_A) or (causal and not start):
         raise ValueError("an answer needs a token, and of an autoregressive model one before it")
@@ -112,7 +112,7 @@ def _estimate(
     """The estimate for the tokens from `begin` on, everything before them clean."""
     length = x_1L.shape[1] - begin
     total = 0.0
-    read_A = torch.arange(begin, x_1L.shape[1], device=x_1L.device)
+    read_A = torch.arange(begin, x_1L.shape[1])
     for _ in range(calls):
         counts_R = masked_counts(length, rows, generator)
         first_RA = torch.arange(length).expand(rows, -1) < counts_R[:, None]
@@ -120,12 +120,11 @@ def _estimate(
             [row_A[torch.randperm(length, generator=generator)] for row_A in first_RA]
         )
         x_RL = x_1L.repeat(rows, 1)
-        x_RL[:, begin:][masked_RA.to(x_RL.device)] = ledger.mask_id
+        x_RL[:, begin:][masked_RA] = ledger.mask_id
         logits_RAV = ledger.logits(x_RL, positions=read_A).float()
-        target_RA = x_1L[:, begin:].expand(rows, -1)
-        losses_RA = F.cross_entropy(logits_RAV.transpose(1, 2), target_RA, reduction="none")
-        weights_RA = (masked_RA * (length / counts_R)[:, None]).to(losses_RA.device)
-        total += float((losses_RA * weights_RA).sum()) / rows
+        target_RA = x_1L[:, begin:].expand(rows, -1).to(logits_RAV.device, non_blocking=True)
+        losses_RA = F.cross_entropy(logits_RAV.transpose(1, 2), target_RA, reduction="none").cpu()
+        total += float((losses_RA * masked_RA * (length / counts_R)[:, None]).sum()) / rows
     return -total / calls
 
 
@@ -133,8 +132,9 @@ def _exact(ledger: Ledger, x_1L: Tensor, start: int) -> float:
     """The sum of the answer's log-probabilities, each after all tokens before it; logits at i - 1
     predict token i."""
     length = x_1L.shape[1]
-    position_L = torch.arange(length, device=x_1L.device)
+    position_L = torch.arange(length)
     visible_LL = position_L <= position_L[:, None]
     read_A = position_L[start - 1 : -1]
     logits_1AV, _ = ledger.extend(x_1L, position_L, read_A, visible_NK=visible_LL)
-    return -float(F.cross_entropy(logits_1AV[0].float(), x_1L[0, start:], reduction="sum"))
+    answer_A = x_1L[0, start:].to(logits_1AV.device, non_blocking=True)
+    return -float(F.cross_entropy(logits_1AV[0].float(), answer_A, reduction="sum"))

@@ -46,7 +46,8 @@ class FefDllm(TextModel, LM):
         pretrained: path, by lm-eval's name.
         max_gen_toks: tokens of a response where neither the task nor gen_length says them.
         batch_size: prompts decoded at once, or auto, as many as memory has room for.
-        device: lm-eval's; without a GPU the CPU is used.
+        device: lm-eval's; without a GPU the CPU is used, and with a device_map it counts for
+            nothing.
         costs: the file that each request's costs are appended to, as JSON lines with task and
             doc_id.
 
@@ -74,8 +75,9 @@ class FefDllm(TextModel, LM):
         if path is None:
             raise ValueError("give the model as path=, or pretrained=")
         self.at_once = MOST if str(batch_size).startswith("auto") else int(batch_size)
-        if not torch.cuda.is_available() and str(device).startswith("cuda"):
-            device = None  # lm-eval asks for cuda:0 unless told otherwise
+        has_no_gpu = not torch.cuda.is_available() and str(device).startswith("cuda")
+        if has_no_gpu or more.get("device_map") is not None:
+            device = None  # lm-eval asks for cuda:0 unless it is given another
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.default_costs if costs is None else Path(costs)

@@ -28,7 +28,8 @@ class Request:
     Attributes:
         backbone: the model of targets, in a ledger.
         draft: that of draft probs; it may be the same.
-        x_1L: LongTensor (1, L), prompt and response.
+        x_1L: LongTensor (1, L), prompt and response, on the CPU wherever the models are: a decoder
+            decides on the host, and its calls take the sequence to the device.
         start: index of the response's first token.
         block_length: of LLaDA's blocks, or the model's; the former divides the response.
         temperature: 0 is greedy.
@@ -122,9 +123,13 @@ class Request:
             how: how they came, one word or (N,).
         """
         self.observe()
-        self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
+        if isinstance(positions, Tensor):
+            at_N = positions.cpu()
+        else:
+            at_N = torch.tensor(positions, dtype=torch.long)
+        self.x_1L[0, at_N] = torch.as_tensor(tokens, device="cpu")
         if self.observer is not None:
-            self._show_committed(torch.as_tensor(positions).tolist(), probs, how)
+            self._show_committed(at_N.tolist(), probs, how)
 
     def remask(self, positions: Sequence[int], tokens: Tensor | None = None) -> None:
         """Corrupt positions of the sequence again.
@@ -143,7 +148,7 @@ class Request:
                 " them"
             )
         self.observe()
-        self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
+        self.x_1L[0, positions] = self.mask_id if tokens is None else tokens.cpu()
         if self.observer is not None:
             self._show_remasked(list(positions))
 

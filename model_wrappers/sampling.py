@@ -1,9 +1,8 @@
 """Rules that decoders share, as pure functions, and the one object that all their randomness goes
 through.
 
-Shapes: N positions, W window, V vocabulary. Probs are float64: at that precision two different
-confidences near 1 stay different, so which positions are re-masked does not depend on the shape of
-a batch.
+What is as wide as the vocabulary stays on the model's device; a decoder decides on the host, from a
+few numbers a call that `transfers.to_host` brings. Shapes: N positions, W window, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -11,9 +10,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+BLOCK = 4096  # uniforms that are drawn, and brought to a device, at once
+
 
 class Sampler:
     """Draws for a decoder. A test or an audit replaces it by one that walks through every branch.
+
+    Uniforms are made on the host, whatever the model's device: the same seed gives the same ones
+    everywhere, alone and in a batch.
 
     Raises ValueError for a seed that torch does not take.
     """
@@ -23,25 +27,57 @@ class Sampler:
             self._generator = torch.Generator().manual_seed(seed)
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"seed={seed!r} must be a whole number of 64 bits") from error
+        self._uniform_U = torch.empty(0)
+        self._used = 0
+        self._copies: dict[torch.device, Tensor] = {}
 
-    def tokens(self, probs_NV: Tensor) -> Tensor:
-        """One token from each of N distributions: LongTensor (N,) on their device."""
-        # On the CPU, whatever the device of the probs: the same seed then gives the same draws
-        # everywhere.
-        drawn_N = torch.multinomial(probs_NV.cpu(), 1, generator=self._generator)[:, 0]
-        return drawn_N.to(probs_NV.device)
+    def uniforms(self, count: int, device: torch.device) -> Tensor:
+        """The next uniforms in [0, 1), float64 (count,) on a device."""
+        if self._used + count > len(self._uniform_U):
+            size = max(BLOCK, count)
+            self._uniform_U = torch.rand(size, generator=self._generator, dtype=torch.float64)
+            self._used = 0
+            self._copies = {}
+        if device not in self._copies:
+            self._copies[device] = self._uniform_U.to(device, non_blocking=True)
+        begin = self._used
+        self._used += count
+        return self._copies[device][begin : self._used]
+
+    def tokens(self, probs_NV: Tensor, needed_1: Tensor | None = None) -> Tensor:
+        """One token from each of N distributions: LongTensor (N,) on their device.
+
+        Args:
+            probs_NV: the distributions.
+            needed_1: (1,), how many rows are used, the first ones (None: all). The others may be
+                any tokens.
+        """
+        return inverse_cdf(probs_NV, self.uniforms(len(probs_NV), probs_NV.device))
+
+    def accepted(self, ratio_W: Tensor) -> Tensor:
+        """How many drafts are accepted from the first on, each with min(1, ratio): LongTensor
+        (1,)."""
+        uniform_W = self.uniforms(len(ratio_W), ratio_W.device)
+        return (uniform_W < ratio_W).cumprod(0).sum(0, keepdim=True)
 
     def noise(self, count: int, vocab_size: int) -> Tensor:
         """Tokens that are uniform over the vocabulary: LongTensor (count,), on the CPU."""
         return torch.randint(vocab_size, (count,), generator=self._generator)
 
-    def accept(self, probability: float) -> bool:
-        """True with this probability: u < probability for a uniform u in [0, 1)."""
-        return float(torch.rand((), generator=self._generator, dtype=torch.float64)) < probability
-
     def order(self, count: int) -> Tensor:
-        """A uniformly random permutation of 0 .. count - 1."""
+        """A uniformly random permutation of 0 .. count - 1, on the CPU."""
         return torch.randperm(count, generator=self._generator)
+
+
+def inverse_cdf(probs_NV: Tensor, uniform_N: Tensor) -> Tensor:
+    """The token of each row at which the cumulated probability exceeds a uniform, LongTensor
+    (N,)."""
+    cumulated_NV = probs_NV.cumsum(-1, dtype=torch.float64)
+    total_N1 = cumulated_NV[:, -1:].contiguous()
+    token_N1 = torch.searchsorted(cumulated_NV, uniform_N[:, None] * total_N1, right=True)
+    # The product may round up to the total: then it is the last token that has any probability.
+    last_N1 = torch.searchsorted(cumulated_NV, total_N1)
+    return torch.minimum(token_N1, last_N1)[:, 0]
 
 
 def token_probs(
@@ -51,8 +87,7 @@ def token_probs(
     probability 0."""
     if exclude is not None:
         several = [exclude] if isinstance(exclude, int) else exclude
-        excluded = torch.tensor(several, dtype=torch.long, device=logits_NV.device)
-        logits_NV = logits_NV.index_fill(-1, excluded, -torch.inf)
+        logits_NV = without(logits_NV, several)
     if temperature > 0:
         return torch.softmax(logits_NV.double() / temperature, -1)
     return torch.zeros_like(logits_NV, dtype=torch.float64).scatter_(
@@ -60,14 +95,29 @@ def token_probs(
     )
 
 
+def without(logits_NV: Tensor, ids: Sequence[int]) -> Tensor:
+    """Logits (..., V) with -inf at some ids; a copy, for the backbone may keep its own."""
+    if not ids:
+        return logits_NV
+    restricted_NV = logits_NV.clone()
+    for token in ids:  # one at a time: a list of ids would be a transfer to the device
+        restricted_NV.select(-1, token).fill_(-torch.inf)
+    return restricted_NV
+
+
 def likeliest(values_NV: Tensor) -> Tensor:
     """The token of the highest value in each row, the first of equal ones: LongTensor (N,)."""
     return values_NV.max(-1).indices  # on a CPU in half the time that argmax takes
 
 
-def draw(probs_NV: Tensor, temperature: float, sampler: Sampler) -> Tensor:
-    """One token from each distribution, LongTensor (N,); a point mass (T = 0) needs no draw."""
-    return sampler.tokens(probs_NV) if temperature > 0 else likeliest(probs_NV)
+def sample(
+    logits_NV: Tensor, temperature: float, sampler: Sampler, needed_1: Tensor | None = None
+) -> Tensor:
+    """One token from each softmax(logits / T), LongTensor (N,); the likeliest at T = 0. needed_1:
+    as for Sampler.tokens."""
+    if temperature == 0:
+        return likeliest(logits_NV)
+    return sampler.tokens(token_probs(logits_NV, temperature), needed_1)
 
 
 def probs_at(probs_NV: Tensor, token_N: Tensor) -> Tensor:
@@ -75,35 +125,78 @@ def probs_at(probs_NV: Tensor, token_N: Tensor) -> Tensor:
     return probs_NV.gather(1, token_N[:, None])[:, 0]
 
 
-def residual(target_V: Tensor, draft_V: Tensor) -> Tensor:
-    """norm(max(0, pi - rho)), (V,), which a corrected token is drawn from; the target where nothing
-    exceeds rho."""
-    excess_V = (target_V - draft_V).clamp_min(0)
-    total = excess_V.sum()
-    return excess_V / total if total > 0 else target_V
+def softmax_at(logits_NV: Tensor, token_N: Tensor) -> Tensor:
+    """softmax(logits) at one token in each row, float64 (N,).
+
+    1 - p is summed without the token itself. So two different confidences near 1 stay different,
+    and which positions come first does not depend on the shape of a batch, although all that is
+    as wide as the vocabulary is float32.
+    """
+    exact_NV = logits_NV.float()
+    weight_NV = (exact_NV - exact_NV.amax(-1, keepdim=True)).exp_()
+    chosen_N1 = weight_NV.gather(1, token_N[:, None])
+    others_N1 = weight_NV.scatter_(1, token_N[:, None], 0.0).sum(-1, keepdim=True).double()
+    return (chosen_N1 / (chosen_N1 + others_N1))[:, 0]
+
+
+def best_probs(logits_NV: Tensor) -> Tensor:
+    """The probability of the likeliest token of each softmax(logits), float64 (N,)."""
+    return softmax_at(logits_NV, likeliest(logits_NV))
+
+
+def residual(target_NV: Tensor, draft_NV: Tensor) -> Tensor:
+    """norm(max(0, pi - rho)), (N, V), which a corrected token is drawn from; the target where
+    nothing exceeds rho."""
+    excess_NV = (target_NV - draft_NV).clamp_min(0)
+    total_N1 = excess_NV.sum(-1, keepdim=True)
+    return torch.where(total_N1 > 0, excess_NV / total_N1, target_NV)
 
 
 def speculative_accept(
     target_WV: Tensor,
     draft_WV: Tensor,
-    drafts: list[int],
-    temperature: float,
+    draft_W: Tensor,
     sampler: Sampler,
-) -> tuple[list[int], int]:
+    limit_1: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the
     paper's Algorithm 2).
 
-    target_WV, draft_WV: probs pi and rho of the window; drafts: its W tokens, drawn from rho.
-    Returns the tokens to commit, and how many of them are accepted drafts; if that is fewer than W,
-    the last token is the correction.
+    All on the device: the host waits for what it reads of the result, and for nothing else.
+
+    Args:
+        target_WV: probs pi of the window.
+        draft_WV: probs rho that the drafts were drawn from.
+        draft_W: LongTensor (W,), the drafts.
+        sampler: all randomness.
+        limit_1: LongTensor (1,), how many of the first positions are resolved at most (None: all).
+
+    Returns:
+        How many drafts are accepted, LongTensor (1,), and the window's tokens, LongTensor (W,): the
+        accepted drafts, the correction of the next one, and then nothing of use.
     """
-    draft_W = torch.tensor(drafts, device=target_WV.device)
+    width = len(draft_W)
+    index_W = torch.arange(width, device=draft_W.device)
+    limit_1 = index_W[-1:] + 1 if limit_1 is None else limit_1
     ratio_W = probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W)
-    for m, ratio in enumerate(ratio_W.tolist()):
-        if not sampler.accept(min(1.0, ratio)):
-            corrected = draw(residual(target_WV[m], draft_WV[m])[None], temperature, sampler)
-            return [*drafts[:m], int(corrected)], m
-    return drafts, len(drafts)
+    accepted_1 = sampler.accepted(torch.where(index_W < limit_1, ratio_W, 0.0))
+    rejected_1 = accepted_1.clamp(max=width - 1)
+    residual_1V = residual(
+        target_WV.index_select(0, rejected_1), draft_WV.index_select(0, rejected_1)
+    )
+    corrected_1 = sampler.tokens(residual_1V, (accepted_1 < limit_1).long())
+    return accepted_1, torch.where(index_W == accepted_1, corrected_1, draft_W)
+
+
+def greedy_accept(
+    best_W: Tensor, draft_W: Tensor, limit_1: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Accept drafts as long as they are the target's likeliest tokens best_W, which correct the
+    first other one: `speculative_accept` at temperature 0."""
+    accepted_1 = (best_W == draft_W).cumprod(0).sum(0, keepdim=True)
+    if limit_1 is not None:
+        accepted_1 = torch.minimum(accepted_1, limit_1)
+    return accepted_1, best_W
 
 
 def in_doubt(best_W: Tensor, below: float | None, fresh: bool) -> Tensor:

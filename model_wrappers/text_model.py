@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from model_wrappers.api import check_lengths, check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone, ReadsAt
+from model_wrappers.backbones.placement import DeviceMap
 from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length
@@ -66,6 +67,7 @@ class TextModel:
         draft: as path, for methods that take one.
         device: by default the GPU that is visible, else the CPU.
         dtype: by default bfloat16 on a GPU, and float32 on a CPU.
+        device_map: as `load_backbone` takes it, in the place of device.
         trust_remote_code: as `load_backbone` takes it.
         reads_at: as `load_backbone` takes it.
         tokenizer_path: of another tokenizer.
@@ -95,6 +97,7 @@ class TextModel:
         device: str | None = None,
         dtype: str | None = None,
         *,
+        device_map: DeviceMap | None = None,
         trust_remote_code: bool = False,
         reads_at: ReadsAt | None = None,
         tokenizer_path: str | None = None,
@@ -122,7 +125,12 @@ class TextModel:
             raise ValueError(
                 f"mode={mode!r} must be 'none', which refuses a prompt that is too long, or 'mid'"
             )
-        settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "reads_at": reads_at}
+        settings = {
+            "dtype": dtype,
+            "device_map": device_map,
+            "trust_remote_code": trust_remote_code,
+            "reads_at": reads_at,
+        }
         self.backbone = _loaded(path, device, **settings)
         if tokenizer_path is not None:
             self.backbone = copy(self.backbone)
@@ -254,15 +262,8 @@ class TextModel:
             The responses, and what each cost. The seconds of responses decoded at once are each
             one's share of them all, and `batch` says how many they were.
         """
-        models = (self.backbone, self.options.get("draft"))
-        unpacked = [model.name for model in models if model is not None and not model.can_pack]
         count = len(prompts)
-        packed = count > 1 and not unpacked
-        if count > 1 and unpacked:
-            note(
-                f"{unpacked[0]} decodes one response at a time: its layers or CUDA graphs allow no"
-                " batch"
-            )
+        packed = count > 1 and self.can_batch()
         model = self.batched() if packed else self
         seeds = [self._seed(prompt_P) for prompt_P in prompts]
 
@@ -281,6 +282,17 @@ class TextModel:
             windows = {"windows": [vars(window) for window in out.trace.windows]}
             costs.append(costs_of(self.backbone, prompt_P, out) | windows | shared)
         return responses, costs
+
+    def can_batch(self) -> bool:
+        """Whether `batched` has responses of this model; if not, a line on stderr says so once."""
+        models = (self.backbone, self.options.get("draft"))
+        unpacked = [model.name for model in models if model is not None and not model.can_pack]
+        if unpacked:
+            note(
+                f"{unpacked[0]} decodes one response at a time: its calls go through CUDA graphs,"
+                " several devices or layers that are unknown here, and cannot be made together"
+            )
+        return not unpacked
 
     def batched(self) -> Self:
         """This model for one response of `batches.at_once`.
@@ -391,8 +403,8 @@ def _loaded(model: str | Backbone, device: str | None, **settings: Any) -> Backb
                 " these"
             )
         return model
-    if device is None:
+    if device is None and settings["device_map"] is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cpu":
             print(f"{model} decodes on the CPU, as no GPU is visible", file=sys.stderr)
-    return load_backbone(model, device, **settings)
+    return load_backbone(model, device or "cpu", **settings)

@@ -33,7 +33,8 @@ from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.chat import encode_question
 from model_wrappers.decoders.fef import FeFOptions, FullVerifier, Proposal, TwoStreamVerifier
 from model_wrappers.request import Request
-from model_wrappers.sampling import Sampler, in_doubt, token_probs
+from model_wrappers.sampling import Sampler, in_doubt, probs_at, token_probs
+from model_wrappers.transfers import to_host
 
 GEN_LENGTH = 64  # of the masked response after a prompt of a file
 NOTE = """\
@@ -101,29 +102,29 @@ def chain_terms(
     Their mean over chains is an unbiased estimate of the total variation. A block model sees what
     its blocks let it.
     """
-    device = torch.device(getattr(backbone, "device", "cpu"))
     start = len(prompt)
-    row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
+    row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length)
     model, _ = ledgers(backbone, backbone, start, getattr(backbone, "blocks", None))
-    positions_W = torch.arange(start, start + span, device=device)
+    positions_W = torch.arange(start, start + span)
     marginal_WV = token_probs(
         model.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id
     )
     rows_CL = row_L.repeat(chains, 1)
     # log q / p of the tokens so far
-    ratio_C = torch.zeros(chains, dtype=torch.float64, device=device)
+    ratio_C = torch.zeros(chains, dtype=torch.float64)
     terms = []
     for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
         distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
-        logits_DV = model.logits(distinct_DL, positions=torch.tensor([position], device=device))[
-            :, 0
-        ]
+        logits_DV = model.logits(distinct_DL, positions=torch.tensor([position]))[:, 0]
         chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[which_C]
         token_C = sampler.tokens(chain_CV)
-        ratio_C += marginal_V[token_C].log() - chain_CV.gather(1, token_C[:, None])[:, 0].log()
+        token_C, marginal_C, chain_C = to_host(
+            token_C, marginal_V[token_C], probs_at(chain_CV, token_C)
+        )
+        ratio_C += marginal_C.log() - chain_C.log()
         terms.append((1 - ratio_C.exp()).clamp_min(0))
         rows_CL[:, position] = token_C
-    return torch.stack(terms, 1).cpu()
+    return torch.stack(terms, 1)
 
 
 def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
@@ -224,7 +225,7 @@ def probs_along(
     prompt, response = example
     ledger = Ledger(backbone)
     start = len(prompt)
-    x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
+    x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)])
     request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
     verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(
         request, FeFOptions(window=len(response))

@@ -126,11 +126,16 @@ class ChoiceSampler(Sampler, ABC):
     def __init__(self, quota: int | None = None) -> None:
         self._quota = quota
 
-    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([self._choose(probs_V) for probs_V in probs_NV.tolist()])
+    def tokens(self, probs_NV: torch.Tensor, needed_1: torch.Tensor | None = None) -> torch.Tensor:
+        needed = len(probs_NV) if needed_1 is None else int(needed_1)
+        drawn = [self._choose(probs_V) for probs_V in probs_NV[:needed].tolist()]
+        return torch.tensor(drawn + [0] * (len(probs_NV) - needed))
 
-    def accept(self, probability: float) -> bool:
-        return self._choose([1 - probability, probability]) == 1
+    def accepted(self, ratio_W: torch.Tensor) -> torch.Tensor:
+        for count, ratio in enumerate(ratio_W.tolist()):
+            if not self._choose([1 - min(1.0, ratio), min(1.0, ratio)]):
+                return torch.tensor([count])
+        return torch.tensor([len(ratio_W)])
 
     def order(self, count: int) -> torch.Tensor:
         if self._quota is None:

@@ -54,7 +54,7 @@ class SequencePasses:
         self.backbone = backbone
         self.length = length
         self._response = response
-        self.x_1L = random_ids(backbone.vocab_size, length, backbone.device)
+        self.x_1L = random_ids(backbone.vocab_size, length, torch.device("cpu"))
         self.x_1L[0, prompt:] = backbone.mask_id
 
     def forward(self, rows: int = 1, positions: int | None = None) -> None:

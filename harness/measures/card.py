@@ -154,6 +154,7 @@ def _machine(run: Run) -> Card:
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
     card = {
         "machine": f"{device} ({processor})" if processor else device,
+        "devices": _devices(environment),
         "threads": str(environment.get("threads") or ""),
         "dtype": str(environment.get("dtype") or ""),
     }
@@ -166,6 +167,18 @@ def _machine(run: Run) -> Card:
         named = _listed(f"{count} {name}" for name, count in sorted(kinds.items()))
         card["workers"] = f"{named}; hosts: {hosts}"
     return card
+
+
+def _devices(environment: Mapping[str, Any]) -> str:
+    """How many modules of a model are on which device, for models that are on several."""
+    texts = []
+    for name, modules in (environment.get("device_map") or {}).items():
+        counts = Counter(modules.values())
+        placed = _listed(
+            f"{device} ({count} of {len(modules)} modules)" for device, count in counts.items()
+        )
+        texts.append(f"{PurePath(name).name} on {placed}")
+    return "; ".join(texts)
 
 
 def _speed(run: Run) -> Card:

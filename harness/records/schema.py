@@ -76,7 +76,8 @@ class RunConfig(Struct, kw_only=True):
 
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items
     a suite, None for all. seeds: every problem is decoded with each (`draws`). graphs: whether
-    models ran through CUDA graphs. prompt: where it is not the chat template's. chat_template_args:
+    models ran through CUDA graphs. device_map: where models were spread over devices; device is
+    then the kind of the first one. prompt: where it is not the chat template's. chat_template_args:
     what that is rendered with, where it was set. chunk: items that pass through all methods before
     the next ones. batch: responses decoded at once. timed: whether seconds are for comparison. None
     where an older record does not say.
@@ -91,6 +92,7 @@ class RunConfig(Struct, kw_only=True):
     seed: int | None = None
     seeds: Annotated[tuple[int, ...], Meta(min_length=1)] | UnsetType = UNSET
     device: str | None = None
+    device_map: Literal["auto"] | UnsetType = UNSET
     dtype: str | None = None
     compile: bool | None = None
     graphs: bool = False

@@ -22,6 +22,7 @@ TOKENS = (
     "seed",
     "seeds",
     "device",
+    "device_map",
     "dtype",
     "compile",
     "graphs",

@@ -13,6 +13,7 @@ from harness.records.files import BESIDE, WEIGHTS, files_hash, model_hashes
 from harness.records.schema import RunConfig
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.placement import map_of
 from model_wrappers.decoders import Decoder
 from model_wrappers.options import convert_options
 
@@ -50,8 +51,13 @@ def made_with(
     config = run.config
     model_types = {backbone.model.config.model_type for backbone in backbones.values()}
     plugins = used_by(config, model_types)
+    environment = describe(config.device or "cpu", config.dtype or "float32")
+    maps = {name: map_of(backbone.model) for name, backbone in backbones.items()}
+    placed = {name: modules for name, modules in maps.items() if modules is not None}
+    if placed:
+        environment["device_map"] = placed
     made = {
-        "environment": describe(config.device or "cpu", config.dtype or "float32"),
+        "environment": environment,
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
         "code": {"options": resolved_options(config, run.decoders)},

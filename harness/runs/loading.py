@@ -44,11 +44,14 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
         torch.set_num_threads(config.threads)
     transformers.utils.logging.disable_progress_bar()
     names = {name for table in config.models.values() for name in table.values()}
+    place: dict[str, Any] = {"device": config.device or "cpu"}
+    if config.device_map is not UNSET:
+        place = {"device_map": config.device_map, "offload_folder": scratch / "offloaded"}
     backbones = {
         name: load_backbone(
             name,
-            config.device or "cpu",
-            config.dtype,
+            dtype=config.dtype,
+            **place,
             cuda_graphs=config.graphs,
             trust_remote_code=config.trust_remote_code is True,
             reads_at=None if config.reads_at is UNSET else config.reads_at,

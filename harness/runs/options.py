@@ -34,6 +34,7 @@ RESUMED = (
     "batch",
     "trace",
     "device",
+    "device_map",
 )
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 
@@ -90,6 +91,10 @@ class RunOptions:
     )
     dtype: str | None = option(
         "float32, bfloat16, float16 or auto (default: float32 on a CPU, else bfloat16)"
+    )
+    device_map: Literal["auto"] | None = option(
+        "spread models that are larger than one GPU over all of this machine, in the place of"
+        " --device"
     )
     trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
     reads_at: Literal[0, -1] | None = option(

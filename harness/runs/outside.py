@@ -52,9 +52,11 @@ def contained(backbones: Collection[Backbone], who: str, seed: int) -> Iterator[
 
 @torch.inference_mode()
 def _weights(backbone: Backbone) -> bytes:
-    """Values of all parameters and buffers, a sample of each."""
+    """Values of all parameters and buffers, a sample of each; not of those that a device map has
+    put on no device until they are needed."""
     model = backbone.model
-    samples = [_sample(tensor) for tensor in (*model.parameters(), *model.buffers())]
+    present = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta]
+    samples = [_sample(tensor).to(backbone.device) for tensor in present]
     return torch.cat(samples).cpu().numpy().tobytes()
 
 

@@ -50,6 +50,11 @@ def workers_of(options: RunOptions) -> Workers | None:
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} is for runs with workers; add --workers N")
         return None
+    if options.device_map is not None:
+        raise UserError(
+            "--device-map spreads a model over the GPUs of a machine, and each of the --workers has"
+            " one: leave one out"
+        )
     gpus = _gpus_of_worker(options)
     threads = options.threads or (
         1 if options.ray_address else max(1, len(cores()) // options.workers)

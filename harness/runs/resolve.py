@@ -30,6 +30,7 @@ from harness.suites.questions import Questions, read_questions
 from harness.suites.registry import SUITES, split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
+from model_wrappers.backbones.placement import main_device
 from model_wrappers.backbones.registry import SHIPPED, device_named, dtype_named
 from model_wrappers.decoders import METHODS, Decoder
 from model_wrappers.options import meant
@@ -78,7 +79,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     suites = suites_named(options.suite)
     decoders = {name: preset.decoder for name, preset in presets.items()}
     _check_decoding(options, decoders)
-    device = device_named(options.device, options.graphs)
+    device = _device(options)
 
     models = with_tuned_roles(read_models(options.model, suites), presets)
     foreign = [name for name in models["base"].values() if name not in SHIPPED]
@@ -101,7 +102,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
         temperature=options.temperature,
         seed=seeds[0],
         seeds=_set_if(len(seeds) > 1, seeds),
-        device=options.device,
+        device=str(device),
+        device_map=_set_if(options.device_map is not None, options.device_map),
         dtype=_dtype(options.dtype, device),
         compile=False,
         graphs=options.graphs,
@@ -126,6 +128,23 @@ def resolve(options: RunOptions) -> ResolvedRun:
         one_at_a_time=_from_outside(decoders) if options.batch is None else frozenset(),
         given=resumed(options),
     )
+
+
+def _device(options: RunOptions) -> torch.device:
+    """The device of a run, or the kind of device that models with a map compute on.
+
+    Raises:
+        UserError or ValueError: a device that is not here, or options that a map does not go with.
+    """
+    if options.device_map is None:
+        return device_named(options.device, options.graphs)
+    if options.device != "cpu" or "device" in vars(options).get("named", ()):
+        raise UserError("--device-map says where the models are: leave --device out")
+    if options.graphs:
+        raise UserError(
+            "--graphs are of models on one device, and --device-map spreads them: leave one out"
+        )
+    return main_device(options.device_map)
 
 
 def _set_if(condition: bool, value: Any) -> Any:
@@ -264,7 +283,8 @@ def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
     `worth` it: a suite has more than MANY items.
     """
     batch = options.batch
-    unpacked = [name for name in ("graphs", "trust_remote_code") if getattr(options, name)]
+    others = ("graphs", "trust_remote_code", "device_map")
+    unpacked = [name for name in others if getattr(options, name)]
     if batch is None and options.untimed and worth and not unpacked:
         return UNTIMED_BATCH
     if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from msgspec import UNSET, structs
 
-from harness.errors import explained
 from harness.records.environment import free_bytes, receipt, seconds_of, throttled
 from harness.records.schema import PromptRecord
 from harness.runs.describe import describe_data, made_with
@@ -66,11 +65,14 @@ class Worker:
         self._warm: set[tuple[str, str]] = set()
         self._one_at_a_time = run.one_at_a_time
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
+        self._unpacked: set[tuple[str, str]] = set()  # suites and methods whose calls stay alone
         if self.config.batch is not UNSET:
             for job in jobs:
-                for model in job.models.values():
-                    with explained("--batch", ValueError, instead="give --batch 1"):
-                        model.batched()
+                self._unpacked |= {
+                    (job.suite, method)
+                    for method, model in job.models.items()
+                    if not model.can_batch()
+                }
         data_description = describe_data(run, data)
         for job in jobs:
             hashes = "".join(map(hash_of, job.all_prompts))
@@ -157,7 +159,10 @@ class Worker:
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         """Several responses at once, but for the methods that decode one at a time."""
         size = self._batch_size(job)
-        groups = groupby(chunk.responses, lambda response: response[0] in self._one_at_a_time)
+        one_at_a_time = self._one_at_a_time | {
+            method for suite, method in self._unpacked if suite == chunk.suite
+        }
+        groups = groupby(chunk.responses, lambda response: response[0] in one_at_a_time)
         for alone, group in groups:
             responses = list(group)
             if alone:
@@ -229,13 +234,13 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     )
     grid = target.grid if isinstance(target, BlockLedger) else None
     length = model.gen_length if grid is None else grid.end(start) - start
-    x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
+    x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None]
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
     verifier = make_verifier(request, options)
     segment = verifier.segment(list(range(start, x_1L.shape[1])))
     count = min(options.window, len(segment))
     drafts = [backbone.eos_id] * count
-    half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
+    half = torch.arange(start, start + max(1, length // 2))
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),
         "draft": lambda: verifier.draft(segment),

@@ -18,6 +18,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger
+from model_wrappers.transfers import to_device
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,10 @@ class BlockLedger(Ledger):
             self._kept.next_11V = logits_1MV[:, -1:]
             logits_1MV = logits_1MV[:, :-1]
         if bool(is_next_M.any()):
-            every_1MV = self._next().repeat(1, len(is_next_M), 1)
-            every_1MV[:, ~is_next_M] = logits_1MV
-            return every_1MV
+            # The kept logits first, then those of this call in their order.
+            row_M = (~is_next_M).cumsum(0).masked_fill(is_next_M, 0)
+            (row_M,) = to_device(logits_1MV.device, row_M)
+            return torch.cat([self._next(), logits_1MV], 1).index_select(1, row_M)
         return logits_1MV
 
     def _next(self) -> Tensor:

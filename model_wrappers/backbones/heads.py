@@ -64,7 +64,13 @@ class HeadAtPositions(torch.nn.Module):
                 position_embeddings=rotary,
                 is_causal=False,
             )
-        return self.lm_head(read_positions(self.model.norm(hidden_BND), positions))
+        hidden_BnD = read_positions(self.model.norm(hidden_BND), positions)
+        # The head of a model on several devices may be on another one than its embedding.
+        return self.logits_of(hidden_BnD).to(ids_BN.device)
+
+    def logits_of(self, hidden_BnD: Tensor) -> Tensor:
+        """The logits (B, n, V) of normed hidden states, in the dtype that decoders are given."""
+        return self.lm_head(hidden_BnD)
 
     def forward(self, *args: Any, positions: Tensor | None = None, **kwargs: Any) -> Any:
         """The model's own, with the vocabulary head at `positions` alone if they are given (see
@@ -97,6 +103,7 @@ def read_positions(values_BLD: Tensor, positions: Tensor | None) -> Tensor:
     """
     if positions is None:
         return values_BLD
+    positions = positions.to(values_BLD.device)
     if positions.dim() == 1:
         return values_BLD[:, positions]
     return torch.take_along_dim(values_BLD, positions[..., None], dim=1)

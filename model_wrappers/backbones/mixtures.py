@@ -47,6 +47,7 @@ from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import Bidirectional, renamings
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.protocol import counted
+from model_wrappers.transfers import to_device
 
 
 @strict
@@ -100,10 +101,10 @@ class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
 
     config_class = LLaDA2MoEConfig
 
-    def infer(self, *call: Any) -> Tensor:
-        """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these
+    def logits_of(self, hidden_BnD: Tensor) -> Tensor:
+        """As `HeadAtPositions.logits_of`, in fp32: the official sampler's confidences are of these
         logits."""
-        return super().infer(*call).float()
+        return super().logits_of(hidden_BnD).float()
 
 
 PROJECTIONS = [f".self_attn.{name}_proj.weight" for name in "qkv"]
@@ -146,10 +147,11 @@ class CanvasBackbone(Backbone):
         if encoded is None:
             encoded = Encoded(DynamicCache(config=self.model.config.get_text_config(decoder=True)))
         count = ids_1K.shape[1]
-        device = ids_1K.device
+        device = self.device
+        new_1N, canvas_1C = to_device(device, ids_1K[:, encoded.count :], canvas_1C)
         new: dict[str, Any] = {}
         if count > encoded.count:
-            new["input_ids"] = ids_1K[:, encoded.count :]
+            new["input_ids"] = new_1N
             new["position_ids"] = torch.arange(encoded.count, count, device=device)[None]
         if previous_1CV is not None:
             previous_1CV = previous_1CV.to(self.dtype)

@@ -20,8 +20,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.graphs import GraphedForward
+from model_wrappers.backbones.placement import input_device, weights_of
 from model_wrappers.backbones.plain import ModelForward
 from model_wrappers.backbones.protocol import CallCounter, KeyValues, Write, counted
+from model_wrappers.transfers import to_device
 
 ReadsAt = Literal[0, -1]
 
@@ -244,7 +246,7 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        return input_device(self.model)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -263,7 +265,7 @@ class Backbone:
         read.
 
         Args:
-            ids_BL: LongTensor (B, L).
+            ids_BL: LongTensor (B, L), like all that says what to run on the CPU or the device.
             positions: LongTensor (n,), the same in every row, or (B, n), each row's; None is all.
             causal: attend to earlier positions only (the copula model of DCD).
 
@@ -279,14 +281,16 @@ class Backbone:
                 " them"
             )
         length = ids_BL.shape[1]
-        position_1L = torch.arange(length, device=ids_BL.device)[None]
+        device = self.device
+        read = self._read_in_whole(positions, length, ids_BL.device)
+        there_BL, read = to_device(device, ids_BL, read)
+        position_1L = torch.arange(length, device=device)[None]
         mask = None
         if causal:
-            visible_LL = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()
+            visible_LL = torch.ones(length, length, dtype=torch.bool, device=device).tril()
             mask = visible_LL[None, None]
-        read = self._read_in_whole(positions, length, ids_BL.device)
         with counted(self.counter, len(ids_BL), ids_BL.numel()):
-            return self._run(ids_BL, position_1L, mask, None, read)
+            return self._run(there_BL, position_1L, mask, None, read)
 
     @torch.inference_mode()
     def extend(
@@ -321,9 +325,13 @@ class Backbone:
         assert cache is not None or write == "append", "the call that starts a cache appends"
         kept = KeyValues() if cache is None else cache
         read = self._read_in_piece(position_N, positions)
+        device = self.device
+        ids_1N, position_N, read, slot_N = to_device(device, ids_1N, position_N, read, slot_N)
+        mask = None
+        if visible_NK is not None:
+            mask = visible_NK[None, None].to(device, non_blocking=True)
         with counted(self.counter, 1, ids_1N.numel(), kept.get_seq_length()):
             kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
-            mask = None if visible_NK is None else visible_NK[None, None]
             logits_1NV = self._run(ids_1N, position_N[None], mask, kept, read)
             kept.end()
         return logits_1NV, kept
@@ -361,7 +369,7 @@ def check_finite(backbone: Any) -> None:
     Raises:
         ValueError: one is not finite.
     """
-    for name, weight in backbone.model.named_parameters():  # attention on a CPU passes over NaN
+    for name, weight in weights_of(backbone.model):  # attention on a CPU passes over NaN
         if not bool(weight.detach().sum(dtype=torch.float32).isfinite()):
             raise ValueError(f"the weights {name} are not finite: the file is damaged")
     ids_1L = torch.arange(8, device=backbone.device)[None] % backbone.vocab_size

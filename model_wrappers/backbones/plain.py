@@ -3,14 +3,14 @@ their modules.
 
 On small pieces of a sequence much of the time goes into what stands between the matrix products:
 modules that call modules, new tensors, angles that are computed at every call. Here a layer is its
-weights and one function. It serves Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE, bit
-for bit as transformers on a CPU. Whether all layers are known is seen before every call, by what
-the modules hold: hooks, other modules, parameters or methods. A model with any other layer runs as
-transformers has it (`HeadAtPositions.infer`).
+weights and one function. It serves Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE and
+GLM-4-MoE, bit for bit as transformers on a CPU. Whether all layers are known is seen before every
+call, by what the modules hold: hooks, other modules, parameters or methods. A model with any other
+layer runs as transformers has it (`HeadAtPositions.infer`).
 
 Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions
-whose logits are read, M tokens of all calls, P positions that the model knows, A = 2 D cosines and
-sines.
+whose logits are read, M tokens of all calls, P positions that the model knows, R numbers of a head
+that rotate (D, or the first of them), A = 2 R cosines and sines.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,12 +26,13 @@ from transformers.activations import SiLUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
+from model_wrappers.backbones.placement import placed_forward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 # Known layers, by the endings of their names; by name, so that no model's module is imported that
 # is not loaded.
-MODELS = ("Llama", "Qwen2", "Qwen3", "Qwen3Moe")
-SPARSE = "Qwen3MoeSparseMoeBlock"
+MODELS = ("Llama", "Qwen2", "Qwen3", "Qwen3Moe", "Glm4Moe")
+SPARSE = ("Qwen3MoeSparseMoeBlock", "Glm4MoeMoE")
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SDPA = ("sdpa", "llada_sdpa")
 LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are computed at every call
@@ -92,6 +93,9 @@ class ModelForward:
         self.is_changed = False
         self._loaded = model
         self._base = model.base_model
+        # Of a model on several devices, which accelerate's hooks are part of.
+        self._placed = placed_forward(model)
+        self._base_placed = placed_forward(model.base_model)
         # None: see weights.RemoteBackbone
         self._infer: Forward | None = getattr(model, "infer", None)
         self.plain: PlainForward | None = None
@@ -114,7 +118,8 @@ class ModelForward:
         """What gives the model's numbers now."""
         loaded = self._loaded
         is_loaded = self.model is loaded and loaded.base_model is self._base
-        if not is_loaded or _is_hooked(loaded) or _is_hooked(self._base):
+        is_hooked = _is_hooked(loaded, self._placed) or _is_hooked(self._base, self._base_placed)
+        if not is_loaded or is_hooked:
             self.is_changed = True
             return self._call_model
         self.is_changed = self.plain is not None and not self.plain.see()
@@ -250,14 +255,14 @@ class PlainForward:
             for call, part in zip(calls, parts, strict=True)
         ]
         rows = [hidden_BnE.flatten(0, 1) for hidden_BnE in read]
-        logits = self._model.lm_head(_together(rows)).split([len(rows_RE) for rows_RE in rows])
+        logits = self._model.logits_of(_together(rows)).split([len(part_RE) for part_RE in rows])
         return [
             logits_RV.unflatten(0, hidden_BnE.shape[:2])
             for logits_RV, hidden_BnE in zip(logits, read, strict=True)
         ]
 
     def _rotary(self, hidden_ME: Tensor, position_M: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation
+        """Cosines and sines, (M, 1, R), the sines of the first half with the sign that the rotation
         gives them."""
         limit = self._config.max_position_embeddings
         place = (hidden_ME.device, hidden_ME.dtype)
@@ -269,13 +274,13 @@ class PlainForward:
                 self._table_PA = self._angles(hidden_ME, position_P)
                 self._place = place
             both_MA = F.embedding(position_M, self._table_PA)
-        cos_M1D, sin_M1D = both_MA[:, None].chunk(2, -1)
-        return cos_M1D, sin_M1D
+        cos_M1R, sin_M1R = both_MA[:, None].chunk(2, -1)
+        return cos_M1R, sin_M1R
 
     def _angles(self, hidden_ME: Tensor, position_M: Tensor) -> Tensor:
-        cos_1MD, sin_1MD = self._inner.rotary_emb(hidden_ME[None], position_M[None])
-        first_Md, second_Md = sin_1MD[0].chunk(2, -1)
-        return torch.cat([cos_1MD[0], -first_Md, second_Md], -1)
+        cos_1MR, sin_1MR = self._inner.rotary_emb(hidden_ME[None], position_M[None])
+        first_Mr, second_Mr = sin_1MR[0].chunk(2, -1)
+        return torch.cat([cos_1MR[0], -first_Mr, second_Mr], -1)
 
 
 def _run(
@@ -406,11 +411,15 @@ def _normed(values: Tensor, norm: Norm) -> Tensor:
     return scale * root.mul(exact).to(values.dtype)
 
 
-def _rotated(values_MHD: Tensor, cos_M1D: Tensor, sin_M1D: Tensor) -> Tensor:
+def _rotated(values_MHD: Tensor, cos_M1R: Tensor, sin_M1R: Tensor) -> Tensor:
     """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines
-    have already."""
-    exchanged_MHD = values_MHD.roll(values_MHD.shape[-1] // 2, -1)
-    return (values_MHD * cos_M1D).add_(exchanged_MHD * sin_M1D)
+    have already. Of a head that is longer than the angles only the first part rotates."""
+    width = cos_M1R.shape[-1]
+    if width < values_MHD.shape[-1]:
+        rotated_MHR = _rotated(values_MHD[..., :width], cos_M1R, sin_M1R)
+        return torch.cat([rotated_MHR, values_MHD[..., width:]], -1)
+    exchanged_MHD = values_MHD.roll(width // 2, -1)
+    return (values_MHD * cos_M1R).add_(exchanged_MHD * sin_M1R)
 
 
 def _known(layer: Any) -> Layer | None:
@@ -429,7 +438,7 @@ def _known(layer: Any) -> Layer | None:
     experts = set() if is_dense else {*mlp.modules()}  # they run as they are
     is_known = (
         _is_of(attention, "Attention")
-        and (is_dense or type(mlp).__name__ == SPARSE)
+        and (is_dense or type(mlp).__name__ in SPARSE)
         and all(_is_of(norm, "RMSNorm") for norm in norms)
         and all(type(projection) is nn.Linear for projection in linear)
         and all(_is_untouched(module) for module in layer.modules() if module not in experts)
@@ -476,11 +485,12 @@ def _is_untouched(module: nn.Module) -> bool:
     )
 
 
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether a module's call runs anything but its class's forward."""
+def _is_hooked(module: nn.Module, placed: Any = None) -> bool:
+    """Whether a module's call runs anything but its class's forward, or the one that was put in its
+    place (`placement.placed_forward`)."""
     hooks = chain(module._forward_hooks.values(), module._forward_pre_hooks.values())
     return (
-        "forward" in vars(module)
+        vars(module).get("forward") is not placed
         or module._compiled_call_impl is not None
         or any(map(_is_foreign, hooks))
     )

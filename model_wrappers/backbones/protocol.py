@@ -110,7 +110,8 @@ class KeyValues:
             buffers[layer] = larger
         if self._write == "replace":
             assert self._slot_N is not None, "begin() says where"
-            buffers[layer].index_copy_(2, self._slot_N, new_1HND)
+            # Layers may be on other devices than the tokens.
+            buffers[layer].index_copy_(2, self._slot_N.to(new_1HND.device), new_1HND)
         else:
             buffers[layer].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
         return buffers[layer].narrow(2, 0, self._filled)

@@ -16,6 +16,7 @@ from transformers.utils import cached_file
 from model_wrappers.backbones.adapters import adapter_of, base_of, merged
 from model_wrappers.backbones.families import FAMILIES
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_finite
+from model_wrappers.backbones.placement import DeviceMap, main_device
 from model_wrappers.backbones.protocol import counted_by
 from model_wrappers.backbones.weights import QUIET, check_dtypes, load_remote, load_weights, quiet
 
@@ -45,6 +46,8 @@ def load_backbone(
     trust_remote_code: bool = False,
     reads_at: ReadsAt | None = None,
     cuda_graphs: bool = False,
+    device_map: DeviceMap | None = None,
+    offload_folder: str | Path | None = None,
 ) -> Backbone:
     """Load a shipped model ("nano" and what was trained from it), a local folder or a hub id.
 
@@ -62,11 +65,17 @@ def load_backbone(
         reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do;
             None is the family's, else 0.
         cuda_graphs: CUDA graphs, on a GPU.
+        device_map: in the place of device, for a model that is larger than one: "auto", over all
+            that are visible, or devices by the names of modules, as transformers takes them.
+        offload_folder: for weights that a device map puts on "disk".
 
     Raises:
         ValueError: what cannot be loaded.
     """
-    torch_device = device_named(device, cuda_graphs)
+    torch_device = _main_device(device, device_map, cuda_graphs)
+    placed: dict[str, Any] = {}
+    if device_map is not None:
+        placed = {"device_map": device_map, "offload_folder": offload_folder}
     if reads_at not in (None, 0, -1):
         raise ValueError(
             f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the"
@@ -83,7 +92,9 @@ def load_backbone(
             family = family.imported()
             if reads_at is not None:
                 family = replace(family, reads_at=reads_at)
-            model = _model(family, source, config, adapter, torch_dtype, attn).to(torch_device)
+            model = _model(family, source, config, adapter, attn, dtype=torch_dtype, **placed)
+            if device_map is None:
+                model.to(torch_device)
             tokenizer = None if adapter is None else _tokenizer(str(adapter), family)
             if tokenizer is None:
                 tokenizer = _tokenizer(source, family)
@@ -99,8 +110,10 @@ def load_backbone(
         elif cuda_graphs or adapter is not None:
             raise ValueError("CUDA graphs and adapters need a model of a known family")
         else:
-            backbone = load_remote(source, config, str(name), reads_at or 0, torch_dtype)
-            backbone.model.to(torch_device)
+            options = {"dtype": torch_dtype, **placed}
+            backbone = load_remote(source, config, str(name), reads_at or 0, **options)
+            if device_map is None:
+                backbone.model.to(torch_device)
         with counted_by(None):  # a decoder that loads a model pays for its own calls alone
             check_finite(backbone)
     except Exception as error:  # whatever transformers makes of a folder
@@ -113,18 +126,18 @@ def _model(
     source: str,
     config: dict[str, Any],
     adapter: Path | None,
-    dtype: torch.dtype,
     attn: str,
+    **options: Any,
 ) -> Any:
-    """The model of a known family, with its adapter merged."""
+    """The model of a known family, with its adapter merged. options: of `from_pretrained`."""
     attention = family.attention.get(attn.replace("eager", "sdpa"))  # the same numbers
     if attention is None:
         raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
     check_dtypes(source)
-    weights = None if adapter is None else merged(adapter, source, dtype)
+    weights = None if adapter is None else merged(adapter, source, options["dtype"])
     with quiet():
         settings = family.model.config_class.from_dict(config)
-    options = {"dtype": dtype, "attn_implementation": attention}
+    options["attn_implementation"] = attention
     return load_weights(family.model, source, settings, weights, **options)
 
 
@@ -209,6 +222,19 @@ def _config(source: str) -> dict[str, Any]:
         if "rope_theta" in rope:
             config[name] = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
     return config
+
+
+def _main_device(
+    device: str | torch.device, device_map: DeviceMap | None, cuda_graphs: bool
+) -> torch.device:
+    """The device of a model, or the kind of device that it computes on where it has a map."""
+    if device_map is None:
+        return device_named(device, cuda_graphs)
+    if str(device) != "cpu":
+        raise ValueError(f"device_map says where a model is: leave device={device!s} out")
+    if cuda_graphs:
+        raise ValueError("CUDA graphs are of one device: leave them out, or device_map")
+    return main_device(device_map)
 
 
 def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch.device:

@@ -21,6 +21,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 from model_wrappers.backbones.heads import read_positions
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt
 from model_wrappers.backbones.protocol import counted
+from model_wrappers.transfers import to_device
 
 MOST_NAMED = 5  # tensors in a message
 QUANTIZED = ("I8", "U8", "F8", "F4")  # how such dtypes begin in safetensors
@@ -182,6 +183,7 @@ class RemoteBackbone(Backbone):
                 f"{self.name} is run by code of its own, which is not asked for causal attention"
             )
         with torch.inference_mode(), counted(self.counter, len(ids_BL), ids_BL.numel()):
+            ids_BL, positions = to_device(self.device, ids_BL, positions)
             logits_BLV = getattr(self.model(ids_BL), "logits", torch.empty(0))
         wanted = (*ids_BL.shape, self.vocab_size)
         if logits_BLV.shape != wanted:
@@ -194,23 +196,23 @@ class RemoteBackbone(Backbone):
 
 
 def load_remote(
-    source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, dtype: torch.dtype
+    source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any
 ) -> RemoteBackbone:
-    """Load a model by the automatic class that its config.json names, on the CPU.
+    """Load a model by the automatic class that its config.json names.
 
     Args:
         source: a folder or a hub id.
         config: its config.json.
         name: of the backbone.
         reads_at: where logits are read (see `Family`).
-        dtype: of the weights.
+        options: of `from_pretrained`; without a device map it is on the CPU.
 
     Raises:
         ValueError: as `load_weights`.
     """
     named = [name for name in AUTO_CLASSES if name in (config.get("auto_map") or {})]
     kind: Any = getattr(transformers, (named or AUTO_CLASSES)[0])
-    model = load_weights(kind, source, trust_remote_code=True, dtype=dtype)
+    model = load_weights(kind, source, trust_remote_code=True, **options)
     tokenizer = _tokenizer(source)
     for field in ("mask_token_id", "eos_token_id"):
         if type(getattr(model.config, field, None)) is not int:

@@ -5,7 +5,8 @@ import torch
 
 from model_wrappers.options import Options
 from model_wrappers.request import Request
-from model_wrappers.sampling import draw, token_probs
+from model_wrappers.sampling import probs_at, sample, token_probs, without
+from model_wrappers.transfers import to_host
 
 
 class AROptions(Options, frozen=True, kw_only=True):
@@ -23,23 +24,27 @@ def decode_ar(request: Request, options: AROptions) -> None:
     """
     backbone = request.backbone
     x_1L = request.x_1L
-    device = x_1L.device
+    temperature = request.temperature
+    excluded = backbone.ends if options.logits_eos_inf else []
     masked = request.masked(request.start, request.start + request.length).tolist()
     cache = None
     known = 0
     for number, at in enumerate(masked, 1):
-        new_N = torch.arange(known, at, device=device)
+        new_N = torch.arange(known, at)
         visible_NK = None
         if len(new_N) > 1:  # else it sees all
-            visible_NK = torch.arange(at, device=device) <= new_N[:, None]
+            visible_NK = torch.arange(at) <= new_N[:, None]
         logits_11V, cache = backbone.extend(
             x_1L[:, known:at], new_N, new_N[-1:] - known, cache, visible_NK
         )
-        excluded = backbone.ends if options.logits_eos_inf else None
-        probs_1V = token_probs(logits_11V[0], request.temperature, excluded)
-        token_1 = draw(probs_1V, request.temperature, request.sampler)
+        logits_1V = without(logits_11V[0], excluded)
+        token_1 = sample(logits_1V, temperature, request.sampler)
+        prob_1 = torch.ones(1, device=token_1.device)  # of the likeliest token, at temperature 0
+        if temperature > 0:
+            prob_1 = probs_at(token_probs(logits_1V, temperature), token_1)
+        token_1, prob_1 = to_host(token_1, prob_1)
         known = at
-        request.commit([at], token_1, probs_1V[0, token_1], "drawn")
+        request.commit([at], token_1, prob_1, "drawn")
         if int(token_1) in backbone.ends:
             rest = masked[number:]
             if rest:

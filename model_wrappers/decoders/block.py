@@ -63,7 +63,7 @@ def decode_block(request: Request, options: BlockOptions) -> None:
         if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
             # The finished block before has the logits of this one's first token, which is not
             # denoised.
-            first_1 = torch.tensor([begin], device=x_1L.device)
+            first_1 = torch.tensor([begin])
             token_1, confidence_1, _ = choice.propose(x_1L, first_1)
             request.commit(first_1, token_1, confidence_1, "unmasked")
         for part in range(begin, block.stop, length):

@@ -14,6 +14,7 @@ from torch import Tensor
 from model_wrappers.decoders.llada import Candidates, Choice, UnmaskOptions, unmask
 from model_wrappers.options import AboveZero, NotNegative, Share
 from model_wrappers.request import Request
+from model_wrappers.transfers import to_host
 
 
 class ThresholdOptions(UnmaskOptions, frozen=True, kw_only=True):
@@ -68,7 +69,7 @@ def decode_factor(request: Request, options: FactorOptions) -> None:
 
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
         ranked_N = candidates.confidence_N.sort(descending=True).values
-        n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
+        n_N = torch.arange(1, len(ranked_N) + 1)
         return candidates.confidence_N, last_true((n_N + 1) * (1 - ranked_N) < options.f)
 
     unmask(choice_of(request, options), Sure(rank))
@@ -79,7 +80,8 @@ def decode_entropy(request: Request, options: EntropyOptions) -> None:
     entropy first, whose summed entropy less its maximum is at most gamma."""
 
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
-        entropy_N = torch.distributions.Categorical(logits=candidates.logits_NV.double()).entropy()
+        probs_NV = torch.softmax(candidates.logits_NV, -1, dtype=torch.float32)
+        (entropy_N,) = to_host(torch.special.entr(probs_NV).sum(-1))
         ranked_N = entropy_N.sort().values
         return -entropy_N, last_true(ranked_N.cumsum(0) - ranked_N <= options.gamma)
 
@@ -93,6 +95,6 @@ def last_true(fits_N: Tensor) -> int:
 
 
 def choice_of(request: Request, options: UnmaskOptions) -> Choice:
-    """LLaDA's choice with confidences in float64, as in the official code: at 0.99999999 float32
-    knows no order any more."""
-    return Choice(request, options, torch.float64)
+    """LLaDA's choice with confidences as exact as in the official code: at 0.99999999 float32 knows
+    no order any more."""
+    return Choice(request, options, exact=True)

@@ -11,7 +11,7 @@ Shapes: L length, N masked positions, K guessed states, V vocabulary.
 from functools import partial
 
 from model_wrappers.decoders.llada import Choice
-from model_wrappers.decoders.ssd import filled, ranked, rejected, verified
+from model_wrappers.decoders.ssd import choices_of, filled, ranked, rejected, verified
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.trace import How, Window
@@ -35,8 +35,9 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
         steps = len(request.masked(block.start, end))  # that LLaDA would make
         position_N = request.masked(0, end)
         if steps:
-            logits_NV = backbone.logits(x_1L, positions=position_N)[0]
-            chain = ranked(x_1L[0], position_N, logits_NV, end, choice)
+            logits_1NV = backbone.logits(x_1L, positions=position_N)
+            (chosen,) = choices_of(logits_1NV, choice)
+            chain = ranked(x_1L[0], position_N, chosen, end, request.mask_id)
         while steps:
             links = chain[: min(options.draft_steps, steps)]
             # A state that fills the block chooses nothing: it need not run.
@@ -46,7 +47,10 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
             if len(states_KL):
                 logits_KNV = backbone.logits(states_KL, positions=position_N)
                 ends = [end] * len(states_KL)
-                accepted, chain = verified(states_KL, drafts, position_N, logits_KNV, ends, choice)
+                choices = choices_of(logits_KNV, choice)
+                accepted, chain = verified(
+                    states_KL, drafts, position_N, choices, ends, request.mask_id
+                )
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
             ways: list[How] = [

@@ -2,7 +2,7 @@
 
 A position is committed when its confidence exceeds one threshold and the KL divergence of its
 distribution from the step before is below another, for `history` steps in a row; if none is, the
-most confident one. Both are float64, as in the official code. The next block is read too: its first
+most confident one. The next block is read too: its first
 step is compared with the last one of this block. Shapes: M positions whose logits are read, V
 vocabulary.
 """
@@ -13,6 +13,7 @@ from torch import Tensor
 from model_wrappers.decoders.llada import Candidates, Choice, UnmaskOptions, unmask
 from model_wrappers.options import NotNegative, Positive, Share
 from model_wrappers.request import Request
+from model_wrappers.transfers import to_device, to_host
 
 EPSILON = 1e-12  # the official code's, in the logarithms of the divergence
 
@@ -42,17 +43,15 @@ class Stability:
     it was stable."""
 
     def __init__(self, request: Request, options: KLASSOptions) -> None:
-        self.choice = Choice(request, options, torch.float64)
+        self.choice = Choice(request, options, exact=True)
         self._request = request
         self._options = options
         length = request.x_1L.shape[1]
         # Of each position the row in the latest probs; -1: none.
-        self._row_L = torch.full((length,), -1, device=request.x_1L.device)
-        self._probs_MV = torch.empty(
-            0, request.backbone.vocab_size, dtype=torch.float64, device=request.x_1L.device
-        )
+        self._row_L = torch.full((length,), -1)
+        self._probs_MV = torch.empty(0)
         # steps in a row
-        self._stable_L = torch.zeros(length, dtype=torch.long, device=request.x_1L.device)
+        self._stable_L = torch.zeros(length, dtype=torch.long)
 
     def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
         """The candidates of a step; the masks of the next block are read with them."""
@@ -69,19 +68,23 @@ class Stability:
         return Candidates(*(part[: len(position_N)] for part in candidates))
 
     def _compare(self, read_M: Tensor, logits_MV: Tensor) -> None:
-        probs_MV = torch.softmax(logits_MV, -1, dtype=torch.float64)
-        known_M = self._row_L[read_M] >= 0
-        before_MV = self._probs_MV[self._row_L[read_M][known_M]]
-        now_MV = probs_MV[known_M]
-        divergence_M = (now_MV * ((now_MV + EPSILON).log() - (before_MV + EPSILON).log())).sum(-1)
-        calm_M = torch.zeros_like(known_M).masked_scatter(
-            known_M, divergence_M < self._options.kl_threshold
-        )
-        self._stable_L[read_M] = torch.where(calm_M, self._stable_L[read_M] + 1, 0)
+        """Count the steps for which every position that is read has been stable."""
+        probs_MV = torch.softmax(logits_MV, -1, dtype=torch.float32)
+        row_M = self._row_L[read_M]
+        is_known_M = row_M >= 0
+        is_calm_M = torch.zeros_like(is_known_M)
+        if bool(is_known_M.any()):
+            # A position without an earlier distribution is compared with any, and not counted.
+            (before_M,) = to_device(probs_MV.device, row_M.clamp(min=0))
+            before_MV = self._probs_MV.index_select(0, before_M)
+            ratio_MV = (probs_MV + EPSILON).log() - (before_MV + EPSILON).log()
+            (divergence_M,) = to_host((probs_MV * ratio_MV).sum(-1))
+            is_calm_M = is_known_M & (divergence_M < self._options.kl_threshold)
+        self._stable_L[read_M] = torch.where(is_calm_M, self._stable_L[read_M] + 1, 0)
         self._probs_MV = probs_MV
         # with a dual cache the next block is read at the first step of this one alone
         self._row_L.fill_(-1)
-        self._row_L[read_M] = torch.arange(len(read_M), device=read_M.device)
+        self._row_L[read_M] = torch.arange(len(read_M))
 
     def steps(self, masked: int) -> int:
         return masked

@@ -17,7 +17,8 @@ from torch import Tensor
 from model_wrappers.caches import CacheName, make_cache
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import Sampler, draw, likeliest, probs_at, quotas, token_probs
+from model_wrappers.sampling import Sampler, probs_at, quotas, sample, softmax_at, without
+from model_wrappers.transfers import to_host
 
 
 class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
@@ -77,8 +78,8 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
 
 
 class Candidates(NamedTuple):
-    """What a step proposes at its N candidates: tokens (N,), confidences (N,) and the logits (N, V)
-    of these."""
+    """What a step proposes at its N candidates: tokens (N,) and confidences (N,), on the CPU, and
+    the logits (N, V) of these, where the model is."""
 
     token_N: Tensor
     confidence_N: Tensor
@@ -125,18 +126,17 @@ class Choice:
     Args:
         request: the response.
         options: those about EOS, and the cache.
-        dtype: of the softmax that gives confidences (None: the logits').
+        exact: confidences near 1 are told apart, as in float64; else the softmax has the logits'
+            dtype.
 
     Attributes:
         cache: where the logits of `propose` come from.
     """
 
-    def __init__(
-        self, request: Request, options: EndOptions, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, request: Request, options: EndOptions, exact: bool = False) -> None:
         self.request = request
         self.options = options
-        self._dtype = dtype
+        self._exact = exact
         self.cache = make_cache(
             getattr(options, "cache", "none"), request.backbone, request.x_1L.shape[1]
         )
@@ -151,15 +151,16 @@ class Choice:
         backbone = self.request.backbone
         temperature = self.request.temperature
         if self.options.logits_eos_inf:
-            logits_NV = _without(logits_NV, backbone.eos_id)
-        if temperature > 0:
-            token_N = draw(token_probs(logits_NV, temperature), temperature, self.request.sampler)
-        else:
-            token_N = likeliest(logits_NV)
+            logits_NV = without(logits_NV, [backbone.eos_id])
+        token_N = sample(logits_NV, temperature, self.request.sampler)
         if self.options.confidence_eos_eot_inf:
-            logits_NV = _without(logits_NV, *backbone.ends_out_of_confidence(temperature))
-        probs_NV = torch.softmax(logits_NV, -1, dtype=self._dtype)
-        return Candidates(token_N, probs_at(probs_NV, token_N), logits_NV)
+            logits_NV = without(logits_NV, backbone.ends_out_of_confidence(temperature))
+        if self._exact:
+            confidence_N = softmax_at(logits_NV, token_N)
+        else:
+            confidence_N = probs_at(torch.softmax(logits_NV, -1), token_N)
+        token_N, confidence_N = to_host(token_N, confidence_N)
+        return Candidates(token_N, confidence_N, logits_NV)
 
 
 def unmask(
@@ -197,7 +198,7 @@ def unmask(
             if finish is not None and finish():
                 return
             score_N, count = rule.select(step, position_N, candidates)
-            best = highest(length, position_N, score_N, min(count, len(position_N)))
+            best = highest(length, position_N, score_N.cpu(), min(count, len(position_N)))
             token_N, confidence_N, _ = candidates
             request.commit(position_N[best], token_N[best], confidence_N[best], "unmasked")
             if choice.options.stop_at_eos and fill_after_eos(request):
@@ -209,7 +210,7 @@ def highest(length: int, position_N: Tensor, score_N: Tensor, count: int) -> Ten
     """Indices (count,) of the highest scores, those of ascending positions in a row of `length`."""
     # Ranked over the whole row, as the official sampler does: equal confidences then fall the same
     # way.
-    score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype, device=score_N.device)
+    score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype)
     score_L[position_N] = score_N
     return torch.searchsorted(position_N, score_L.topk(count).indices)
 
@@ -233,10 +234,3 @@ def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
             f" length {length}"
         )
     return steps // blocks
-
-
-def _without(logits_NV: Tensor, *tokens: int) -> Tensor:
-    """The logits with those tokens at -inf; a copy, for the backbone may keep its own."""
-    return logits_NV.index_fill(
-        -1, torch.tensor(tokens, dtype=torch.long, device=logits_NV.device), -torch.inf
-    )

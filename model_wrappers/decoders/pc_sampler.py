@@ -53,9 +53,7 @@ def decode_pc_sampler(request: Request, options: PCSamplerOptions) -> None:
         ValueError: steps that do not fit its length and blocks, and a bad baseline.
     """
     steps = steps_per_block(request.length, request.block_length, options.steps)
-    frequency_V = read_frequencies(options.baseline, request.backbone.vocab_size).to(
-        request.x_1L.device
-    )
+    frequency_V = read_frequencies(options.baseline, request.backbone.vocab_size)
     unmask(
         Choice(request, options), Calibrated(request, options, steps, frequency_V), block_only=True
     )

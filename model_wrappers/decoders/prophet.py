@@ -13,6 +13,7 @@ from torch import Tensor
 from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
+from model_wrappers.transfers import to_device, to_host
 
 # Shares of the steps at which a lower threshold begins; the official code's.
 EARLY = 0.33
@@ -80,7 +81,8 @@ class Foresight:
         self._read_M = (masked_L | self._answer_L).nonzero()[:, 0]
         self._candidates = self.choice.propose(x_1L, self._read_M)
         row_N = torch.searchsorted(self._read_M, position_N)
-        return Candidates(*(part[row_N] for part in self._candidates))
+        token_M, confidence_M, logits_MV = self._candidates
+        return Candidates(token_M[row_N], confidence_M[row_N], logits_MV)
 
     def finish(self) -> bool:
         """Fill every mask if the answer is clear; whether it was."""
@@ -95,10 +97,11 @@ class Foresight:
         return True
 
     def _gap(self) -> float:
-        logits_AV = self._candidates.logits_NV[self._answer_L[self._read_M]]
-        first_A, second_A = logits_AV.topk(2, dim=-1).values.T
-        gaps = (first_A - second_A).tolist()
-        return float(sum(gaps) / len(gaps))
+        logits_MV = self._candidates.logits_NV
+        (row_A,) = to_device(logits_MV.device, self._answer_L[self._read_M].nonzero()[:, 0])
+        first_A, second_A = logits_MV.index_select(0, row_A).topk(2, dim=-1).values.T
+        (gap_A,) = to_host(first_A - second_A)
+        return float(sum(gap_A.tolist()) / len(gap_A))
 
     def _threshold(self) -> float:
         options = self._options

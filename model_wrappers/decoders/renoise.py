@@ -13,6 +13,7 @@ from torch import Tensor
 from model_wrappers.options import AboveZero, Options, Positive
 from model_wrappers.request import Request
 from model_wrappers.sampling import probs_at
+from model_wrappers.transfers import to_host
 
 
 class RenoiseOptions(Options, frozen=True, kw_only=True):
@@ -46,14 +47,14 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
     x_1L = request.x_1L
     backbone = request.backbone
     sampler = request.sampler
-    ends = torch.tensor(backbone.ends, device=x_1L.device)
+    ends = torch.tensor(backbone.ends)
     encoded = None
     for block in request.blocks():
         begin = block.start
         end = block.stop
         count = len(block)
-        at_C = torch.arange(begin, end, device=x_1L.device)
-        request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size).to(x_1L.device))
+        at_C = torch.arange(begin, end)
+        request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size))
         previous_1CV = None
         seen = list[Tensor]()
         for left in range(options.steps, 0, -1):
@@ -66,12 +67,16 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
             probs_CV = torch.softmax(previous_1CV[0], -1, dtype=torch.float32)
             drawn_C = sampler.tokens(probs_CV)
             likeliest_C = previous_1CV[0].argmax(-1)
-            entropy_C = torch.distributions.Categorical(logits=previous_1CV[0]).entropy()
-            kept_C = within(entropy_C, options.entropy_bound)
-            request.commit(
-                at_C[kept_C], drawn_C[kept_C], probs_at(probs_CV, drawn_C)[kept_C], "unmasked"
+            drawn_C, drawn_prob_C, likeliest_C, likeliest_prob_C, entropy_C = to_host(
+                drawn_C,
+                probs_at(probs_CV, drawn_C),
+                likeliest_C,
+                probs_at(probs_CV, likeliest_C),
+                torch.distributions.Categorical(logits=previous_1CV[0]).entropy(),
             )
-            noise_C = sampler.noise(count, backbone.vocab_size).to(x_1L.device)
+            kept_C = within(entropy_C, options.entropy_bound)
+            request.commit(at_C[kept_C], drawn_C[kept_C], drawn_prob_C[kept_C], "unmasked")
+            noise_C = sampler.noise(count, backbone.vocab_size)
             request.remask(at_C[~kept_C].tolist(), noise_C[~kept_C])
             stable = len(seen) == options.stability and all(
                 bool((earlier_C == likeliest_C).all()) for earlier_C in seen
@@ -79,11 +84,11 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
             seen = [*seen, likeliest_C][-options.stability :]
             if stable and bool(entropy_C.mean() < options.confidence):
                 break
-        request.commit(at_C, likeliest_C, probs_at(probs_CV, likeliest_C), "unmasked")
+        request.commit(at_C, likeliest_C, likeliest_prob_C, "unmasked")
         if options.stop_at_eos and bool((is_end_C := torch.isin(likeliest_C, ends)).any()):
             behind_C = at_C[int(is_end_C.int().argmax()) + 1 :]
             request.commit(behind_C, backbone.eos_id, None, "filled")
-            rest = torch.arange(end, x_1L.shape[1], device=x_1L.device)
+            rest = torch.arange(end, x_1L.shape[1])
             return request.commit(rest, backbone.eos_id, None, "filled")
         request.finish(block)
 

@@ -23,7 +23,7 @@ from model_wrappers.decoders.block import commit_best
 from model_wrappers.options import NotNegative, Options, Positive, Share
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import (
-    draw,
+    greedy_accept,
     likeliest,
     probs_at,
     quotas,
@@ -31,6 +31,7 @@ from model_wrappers.sampling import (
     token_probs,
 )
 from model_wrappers.trace import Rejected, Window, ways_of
+from model_wrappers.transfers import to_device, to_host
 
 
 class S2D2Options(Options, frozen=True, kw_only=True):
@@ -83,27 +84,36 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 break
             logits_1NV, cache = backbone.context(x_1L, masked_N)
             draft_NV = token_probs(logits_1NV[0], temperature)
-            token_N = draw(draft_NV, request.temperature, sampler)
+            draft_N = sampler.tokens(draft_NV) if request.temperature else likeliest(draft_NV)
             # masks without a gap, from the first on
             run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
             at_S = masked_N[:run]
             draft_SV = draft_NV[:run]
+            token_N, confidence_N, expected_1 = to_host(
+                draft_N, probs_at(draft_NV, draft_N), expected(draft_SV)
+            )
             committed = 0
-            if run >= options.min_span and may_pay(draft_SV, options.min_expected):
+            if run >= options.min_span and float(expected_1) >= options.min_expected:
                 drafts = token_N[:run].tolist()
                 logits_SV = verify(request, begin, at_S, token_N[:run], cache)
                 target_SV = token_probs(logits_SV, temperature)
                 if by_match:
-                    tokens, accepted = accept_matching(target_SV, drafts)
+                    accepted_1, token_S = greedy_accept(likeliest(target_SV), draft_N[:run])
                 else:
-                    tokens, accepted = speculative_accept(
-                        target_SV, draft_SV, drafts, temperature, sampler
+                    accepted_1, token_S = speculative_accept(
+                        target_SV, draft_SV, draft_N[:run], sampler
                     )
-                committed = len(tokens)
-                ways = ways_of(committed, accepted, "corrected")
-                token_C = torch.tensor(tokens, device=x_1L.device)
-                prob_C = probs_at(target_SV[:committed], token_C)
-                request.commit(at_S[:committed], tokens, prob_C, ways)
+                accepted_1, token_S, prob_S = to_host(
+                    accepted_1, token_S, probs_at(target_SV, token_S)
+                )
+                accepted = int(accepted_1)
+                committed = min(accepted + 1, run)
+                request.commit(
+                    at_S[:committed],
+                    token_S[:committed],
+                    prob_S[:committed],
+                    ways_of(committed, accepted, "corrected"),
+                )
                 if accepted < run:
                     request.reject(
                         partial(rejected, at_S, drafts, accepted, logits_1NV[0, :run], logits_SV)
@@ -112,7 +122,6 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 request.record(window, at_S.tolist())
             least = min(quota, len(masked_N)) - committed
             if least > 0:
-                confidence_N = probs_at(draft_NV, token_N)
                 left = slice(committed, None)
                 commit_best(
                     request,
@@ -127,31 +136,14 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
         request.finish(block)
 
 
-def may_pay(draft_SV: Tensor, least: float) -> bool:
-    """Whether at least this many drafts can be expected to be accepted (the official
-    `soft_entropy_negexp`).
+def expected(draft_SV: Tensor) -> Tensor:
+    """How many drafts can be expected to be accepted, (1,) (the official `soft_entropy_negexp`).
 
     A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the
     greatest one.
     """
-    if not least:
-        return True
     entropy_S = torch.special.entr(draft_SV).sum(-1) / math.log(draft_SV.shape[1])
-    return float(torch.exp(-entropy_S).cumprod(0).sum()) >= least
-
-
-def accept_matching(target_SV: Tensor, drafts: list[int]) -> tuple[list[int], int]:
-    """Accept drafts as long as they are the likeliest tokens; the first other one becomes that. As
-    speculative_accept.
-
-    So the tokens are those of greedy decoding one at a time.
-    """
-    best = likeliest(target_SV).tolist()
-    accepted = next(
-        (m for m, pair in enumerate(zip(best, drafts, strict=True)) if pair[0] != pair[1]),
-        len(drafts),
-    )
-    return [*drafts[:accepted], *best[accepted : accepted + 1]], accepted
+    return torch.exp(-entropy_S).cumprod(0).sum(0, keepdim=True)
 
 
 def verify(request: Request, begin: int, at_S: Tensor, draft_S: Tensor, cache: KeyValues) -> Tensor:
@@ -168,16 +160,14 @@ def verify(request: Request, begin: int, at_S: Tensor, draft_S: Tensor, cache: K
     x_L = request.x_1L[0]
     kept = cache.get_seq_length()
     # the block's tokens, each seeing those before it
-    chain_C = torch.arange(begin, int(at_S[-1]), device=x_L.device)
+    chain_C = torch.arange(begin, int(at_S[-1]))
     position_M = torch.cat([chain_C, at_S])
     ids_M = torch.cat([x_L.index_put((at_S,), draft_S)[chain_C], x_L[at_S]])
     sees_MC = chain_C < position_M[:, None]
-    visible_MK = torch.cat(
-        [torch.arange(kept, device=x_L.device).expand(len(ids_M), -1) < begin, sees_MC], 1
-    )
+    visible_MK = torch.cat([torch.arange(kept).expand(len(ids_M), -1) < begin, sees_MC], 1)
     visible_MK = torch.nn.functional.pad(visible_MK, (0, len(at_S)))
-    visible_MK[:, kept:] |= torch.eye(len(ids_M), dtype=torch.bool, device=x_L.device)
-    read_S = torch.arange(len(chain_C), len(ids_M), device=x_L.device)
+    visible_MK[:, kept:] |= torch.eye(len(ids_M), dtype=torch.bool)
+    read_S = torch.arange(len(chain_C), len(ids_M))
     logits_1SV, _ = request.backbone.extend(ids_M[None], position_M, read_S, cache, visible_MK)
     return logits_1SV[0]
 
@@ -190,7 +180,7 @@ def rejected(
     target_SV: Tensor,
 ) -> Rejected:
     """The drafts from the first that was not accepted on. draft_SV, target_SV: logits."""
-    token_R = torch.tensor(drafts[accepted:], device=at_S.device)
+    (token_R,) = to_device(draft_SV.device, torch.tensor(drafts[accepted:]))
     draft_R, target_R = (
         probs_at(token_probs(logits_SV[accepted:], 1.0), token_R)
         for logits_SV in (draft_SV, target_SV)

@@ -56,9 +56,10 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
         steps = range(done, done + len(nodes_KL))
         position_N = request.masked(0, block_end(steps.stop))
         logits_KNV = backbone.logits(nodes_KL, positions=position_N)
+        choices = choices_of(logits_KNV, choice)
         # A node that fills the response chooses nothing.
         ends = [block_end(step) if step < length else 0 for step in steps]
-        accepted, chain = verified(nodes_KL, drafts, position_N, logits_KNV, ends, choice)
+        accepted, chain = verified(nodes_KL, drafts, position_N, choices, ends, request.mask_id)
         resolved = [*drafts[:accepted], *chain[:1]]
         last: How = "corrected" if accepted < len(drafts) else "unmasked"
         ways = ways_of(len(resolved), accepted, last)
@@ -75,7 +76,7 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
             break
         done += len(resolved)
         if done < length:
-            chain = ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)
+            chain = ranked(x_1L[0], position_N, choices[accepted], block_end(done), request.mask_id)
             drafts = chain[: options.draft_length]
 
 
@@ -87,23 +88,38 @@ def filled(x_1L: Tensor, links: list[Link]) -> Tensor:
     return rows_KL
 
 
+class NodeChoice(NamedTuple):
+    """What a node chooses at every position: tokens (N,) and confidences (N,), on the CPU."""
+
+    token_N: Tensor
+    confidence_N: Tensor
+
+
+def choices_of(logits_KNV: Tensor, choice: Choice) -> list[NodeChoice]:
+    """What every node chooses, the host waiting once for all of them."""
+    token_M, confidence_M, _ = choice(logits_KNV.flatten(0, 1))
+    shape = logits_KNV.shape[:2]
+    nodes = zip(token_M.view(shape), confidence_M.view(shape), strict=True)
+    return [NodeChoice(token_N, confidence_N) for token_N, confidence_N in nodes]
+
+
 def verified(
     nodes_KL: Tensor,
     drafts: list[Link],
     position_N: Tensor,
-    logits_KNV: Tensor,
+    choices: list[NodeChoice],
     ends: list[int],
-    choice: Choice,
+    mask_id: int,
 ) -> tuple[int, list[Link]]:
     """Follow a chain as far as its nodes choose the drafts themselves.
 
     Args:
         nodes_KL: the sequence, and with the first draft, etc.
         drafts: as many as there are nodes, or one fewer.
-        position_N: masked positions.
-        logits_KNV: of every node there.
+        position_N: masked positions of the first node, and more.
+        choices: of every node there.
         ends: where the block of each node ends.
-        choice: of tokens.
+        mask_id: the mask.
 
     Returns:
         How many drafts are accepted, and what the node after these ranks, if it ran; else the one
@@ -112,7 +128,7 @@ def verified(
     accepted = 0
     chain: list[Link] = []
     while accepted < len(nodes_KL):
-        chain = ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], ends[accepted], choice)
+        chain = ranked(nodes_KL[accepted], position_N, choices[accepted], ends[accepted], mask_id)
         if accepted == len(drafts) or not chain or chain[0][:2] != drafts[accepted][:2]:
             break
         accepted += 1
@@ -120,13 +136,14 @@ def verified(
 
 
 def ranked(
-    x_L: Tensor, position_N: Tensor, logits_NV: Tensor, end: int, choice: Choice
+    x_L: Tensor, position_N: Tensor, chosen: NodeChoice, end: int, mask_id: int
 ) -> list[Link]:
-    """The masked positions before `end` with the tokens that the logits choose, most confident
+    """The masked positions before `end` with the tokens that a node chooses, most confident
     first."""
-    here_N = (x_L[position_N] == choice.request.mask_id) & (position_N < end)
+    here_N = (x_L[position_N] == mask_id) & (position_N < end)
     position_M = position_N[here_N]
-    token_M, confidence_M, _ = choice(logits_NV[here_N])
+    token_M = chosen.token_N[here_N]
+    confidence_M = chosen.confidence_N[here_N]
     order_M = highest(len(x_L), position_M, confidence_M, len(position_M))
     return list(
         map(Link, *(of_M[order_M].tolist() for of_M in (position_M, token_M, confidence_M)))

@@ -14,7 +14,8 @@ from torch import Tensor
 from model_wrappers.decoders.llada import Choice, UnmaskOptions, highest
 from model_wrappers.options import Share
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import probs_at
+from model_wrappers.sampling import softmax_at
+from model_wrappers.transfers import to_device, to_host
 
 # Most commits of a step: a share of the masks, within these bounds.
 LEAST_LIMIT = 5
@@ -47,11 +48,11 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
     x_1L = request.x_1L
     mask_id = request.mask_id
     length = x_1L.shape[1]
-    choice = Choice(request, options, torch.float64)
+    choice = Choice(request, options, exact=True)
     given_L = x_1L[0] != mask_id
     for places in request.blocks():
         end = places.stop
-        block = torch.arange(places.start, end, device=x_1L.device)
+        block = torch.arange(places.start, end)
         choice.cache.begin_block(places.start, end)
         shadow = Shadow(request, block)
         masked_L = x_1L[0] == mask_id
@@ -69,8 +70,10 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
                 shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM
             )
             token_N, confidence_N, _ = choice(logits_NV[: len(position_N)])
-            probs_NV = torch.softmax(logits_NV[len(position_N) :], -1, dtype=torch.float64)
-            back_N = probs_at(probs_NV, x_1L[0, held])
+            back_H = confidence_N[:0]
+            if len(held):
+                (held_token_H,) = to_device(logits_NV.device, x_1L[0, held])
+                (back_H,) = to_host(softmax_at(logits_NV[len(position_N) :], held_token_H))
 
             limit = min(max(int(len(position_N) * SHARE), LEAST_LIMIT), MOST_LIMIT)
             sure = int((confidence_N > options.threshold).sum())
@@ -80,8 +83,8 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             masked_L[chosen] = False
 
             if len(chosen) > 1:
-                doubtful = int((back_N < options.threshold_back).sum())
-                revoked = held[back_N.topk(min(doubtful, last_accept - 1), largest=False).indices]
+                doubtful = int((back_H < options.threshold_back).sum())
+                revoked = held[back_H.topk(min(doubtful, last_accept - 1), largest=False).indices]
                 request.remask(revoked.tolist())
                 masked_L[revoked] = True
             last_accept = len(chosen)
@@ -108,16 +111,18 @@ class Shadow:
         self._lead = -request.backbone.reads_at
         self._length = length = request.x_1L.shape[1]
         self._at = torch.stack([block - back for back in range(self._lead, -1, -1)], 1).flatten()
-        self.position_M = torch.cat([torch.arange(length, device=block.device), self._at])
+        self.position_M = torch.cat([torch.arange(length), self._at])
         total = length + len(self._at)
-        self.visible_MM = torch.zeros(total, total, dtype=torch.bool, device=block.device)
-        self.visible_MM[:, :length] = True
+        visible_MM = torch.zeros(total, total, dtype=torch.bool)
+        visible_MM[:, :length] = True
         # by which mask, and by what stands before it
         judged = block.repeat_interleave(1 + self._lead)
         is_mask = self._at == judged
-        self.visible_MM[length:, length:] = is_mask | (judged[:, None] == judged)
+        visible_MM[length:, length:] = is_mask | (judged[:, None] == judged)
         for back in range(1 + self._lead):
-            self.visible_MM[torch.arange(length, total, device=block.device), judged - back] = False
+            visible_MM[torch.arange(length, total), judged - back] = False
+        # It is as large as the square of the sequence: it goes to the device once a block.
+        self.visible_MM = visible_MM.to(request.backbone.device, non_blocking=True)
 
     def of(self, held: Tensor) -> Tensor:
         """Indices of the masks that judge positions of the block."""

@@ -9,7 +9,8 @@ from greenlet import GreenletExit
 import harness
 from harness.errors import UserError
 from harness.records.store import read_run
-from model_wrappers.options import Options
+from model_wrappers import Backbone
+from model_wrappers.options import Options, note
 from model_wrappers.request import Request
 
 METHODS = "llada,threshold+dual(block_length=16),fef-2,fef-two-stream"
@@ -56,6 +57,20 @@ def test_a_batched_run_has_the_records_of_one_without(
     assert (tmp_path / "batch" / "windows.jsonl").exists()
     run = read_run(tmp_path / "batch")
     assert run.config.batch == batch and not run.config.timed
+
+
+def test_a_model_whose_calls_cannot_be_packed_says_so_and_decodes_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = LINE | {"methods": "threshold,llada", "suite": "gsm8k", "limit": 2}
+    harness.evaluate(**run, out=tmp_path / "alone")
+    monkeypatch.setattr(Backbone, "can_pack", False)
+    note.cache_clear()
+    capsys.readouterr()
+    harness.evaluate(**run, out=tmp_path / "batch", batch=4)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["nano decodes one response at a time"]
+    assert recorded(tmp_path / "alone") == recorded(tmp_path / "batch")
 
 
 def test_the_tables_say_that_seconds_do_not_count(tmp_path: Path) -> None:

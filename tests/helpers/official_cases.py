@@ -110,10 +110,10 @@ class Halves(Sampler):
     """A uniform is 0.5, and what is drawn the likeliest token: S2D2's official code draws at
     temperature 0 as well."""
 
-    def accept(self, probability: float) -> bool:
-        return probability > 0.5
+    def uniforms(self, count: int, device: torch.device) -> torch.Tensor:
+        return torch.full((count,), 0.5, device=device)
 
-    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
+    def tokens(self, probs_NV: torch.Tensor, needed_1: torch.Tensor | None = None) -> torch.Tensor:
         return probs_NV.argmax(-1)
 
 

@@ -85,9 +85,10 @@ def test_so_they_are_on_every_family(name: str, method: str) -> None:
     same_as_alone(exact(name), {"method": method})
 
 
+@pytest.mark.parametrize("name", ["sdar", "sdar_moe", "llada2_moe"])
 @pytest.mark.parametrize("method", IN_BLOCKS)
-def test_so_they_are_on_block_models(method: str) -> None:
-    same_as_alone(exact("sdar"), {"method": method})
+def test_so_they_are_on_block_models(name: str, method: str) -> None:
+    same_as_alone(exact(name), {"method": method})
 
 
 def test_calls_of_a_round_are_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +172,8 @@ def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(
 
 
 def test_a_model_of_unknown_layers_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="llada2_moe-0 cannot decode in batches"):
-        in_batch(tiny("llada2_moe"))
+    with pytest.raises(ValueError, match="diffusion_gemma-0 cannot decode in batches"):
+        in_batch(tiny("diffusion_gemma"))
 
 
 def test_as_many_fit_as_their_keys_and_logits_leave_room_for() -> None:

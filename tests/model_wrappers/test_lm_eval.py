@@ -74,6 +74,12 @@ def test_texts_are_those_of_the_same_prompts_decoded_alone(nano: Backbone, tmp_p
         )
 
 
+def test_a_device_map_counts_and_not_the_device_that_lm_eval_names() -> None:
+    device = "cuda:0" if torch.cuda.is_available() else "cpu:0"
+    model = FefDllm("nano", method="llada", device=device, device_map="auto")
+    assert model.device == model.backbone.device
+
+
 def test_a_text_ends_before_until_and_at_max_gen_toks(nano: Backbone) -> None:
     model = FefDllm(nano, method="llada", block_length=8)
     context = [asked(model, QUESTIONS[0])]

@@ -6,9 +6,22 @@ import torch
 from scipy.stats import chisquare
 
 from model_wrappers.diffusion import Absorbing, Kernel, Uniform
-from model_wrappers.sampling import Sampler, draw, likeliest, quotas, residual, token_probs
+from model_wrappers.sampling import (
+    Sampler,
+    greedy_accept,
+    inverse_cdf,
+    likeliest,
+    quotas,
+    residual,
+    sample,
+    softmax_at,
+    speculative_accept,
+    token_probs,
+    without,
+)
 
 LOGITS_NV = torch.tensor([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 4.0, 4.5]])
+CPU = torch.device("cpu")
 PI_V = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
 RHO_V = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
 
@@ -41,12 +54,13 @@ def test_token_probs_tells_confidences_near_one_apart() -> None:
 
 def test_the_residual_of_laws_that_differ_by_rounding_is_the_target() -> None:
     rounded_V = PI_V * (1 + 1e-15)
-    assert residual(PI_V, rounded_V).equal(PI_V)
+    assert residual(PI_V[None], rounded_V[None]).equal(PI_V[None])
 
 
 def test_accepting_and_correcting_gives_the_target() -> None:
     kept_V = torch.minimum(PI_V, RHO_V)
-    torch.testing.assert_close(kept_V + (1 - kept_V.sum()) * residual(PI_V, RHO_V), PI_V)
+    residual_V = residual(PI_V[None], RHO_V[None])[0]
+    torch.testing.assert_close(kept_V + (1 - kept_V.sum()) * residual_V, PI_V)
 
 
 @pytest.mark.parametrize(
@@ -58,18 +72,17 @@ def test_quotas_are_even_and_the_first_take_the_remainder(
     assert quotas(count, steps) == expected
 
 
-def test_draw_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
+def test_a_sample_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
     sampler = Sampler(0)
-    assert draw(token_probs(LOGITS_NV, 0.0), 0.0, sampler).tolist() == [1, 3]
-    assert float(torch.rand((), generator=sampler._generator)) == float(
-        torch.rand((), generator=Sampler(0)._generator)
-    )
+    assert sample(LOGITS_NV, 0.0, sampler).tolist() == [1, 3]
+    assert torch.equal(sampler.uniforms(3, CPU), Sampler(0).uniforms(3, CPU))
 
 
-def draws(seed: int) -> tuple[list[int], list[bool], list[int]]:
+def draws(seed: int) -> tuple[list[int], list[int], list[int]]:
     sampler = Sampler(seed)
     tokens = sampler.tokens(PI_V.expand(30, -1)).tolist()
-    return tokens, [sampler.accept(0.5) for _ in range(30)], sampler.order(30).tolist()
+    accepted = [int(sampler.accepted(torch.full((9,), 0.7))) for _ in range(30)]
+    return tokens, accepted, sampler.order(30).tolist()
 
 
 def test_sampler_repeats_itself_for_the_same_seed_and_no_other() -> None:
@@ -93,9 +106,76 @@ def test_sampler_draws_tokens_with_their_probabilities() -> None:
 
 def test_sampler_accepts_with_the_probability_given() -> None:
     sampler = Sampler(0)
-    accepted = sum(sampler.accept(0.3) for _ in range(3000))
-    assert chisquare([accepted, 3000 - accepted], [900, 2100]).pvalue > 1e-3
-    assert all(sampler.accept(1.0) and not sampler.accept(0.0) for _ in range(100))
+    ratio_W = torch.tensor([0.3, 2.0])
+    counts = [int(sampler.accepted(ratio_W)) for _ in range(3000)]
+    assert chisquare([counts.count(0), counts.count(2)], [2100, 900]).pvalue > 1e-3
+    assert all(int(sampler.accepted(torch.tensor([1.0, 0.0]))) == 1 for _ in range(100))
+
+
+def test_uniforms_are_the_same_however_many_are_taken_at_once() -> None:
+    sampler = Sampler(3)
+    apart = torch.cat([sampler.uniforms(count, CPU) for count in (1, 5, 2)])
+    assert torch.equal(apart, Sampler(3).uniforms(8, CPU))
+
+
+def test_a_uniform_picks_the_token_whose_share_it_falls_into() -> None:
+    uniform_N = torch.tensor([0.0, 0.499, 0.5, 0.699, 0.7, 1 - 2**-53], dtype=torch.float64)
+    assert inverse_cdf(PI_V.expand(6, -1), uniform_N).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_token_without_probability_is_never_drawn() -> None:
+    probs_NV = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]], dtype=torch.float64).expand(2, -1)
+    ends_N = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    assert inverse_cdf(probs_NV, ends_N).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 2])
+def test_no_more_than_the_limit_is_accepted_and_what_follows_is_corrected(
+    limit: int | None,
+) -> None:
+    limit_1 = None if limit is None else torch.tensor([limit])
+    draft_W = torch.tensor([0, 1])
+    same_WV = PI_V.expand(2, -1)
+    accepted_1, token_W = speculative_accept(same_WV, same_WV, draft_W, Sampler(0), limit_1)
+    accepted = 2 if limit is None else limit
+    assert int(accepted_1) == accepted and token_W[:accepted].equal(draft_W[:accepted])
+    greedy_1, best_W = greedy_accept(draft_W, draft_W, limit_1)
+    assert int(greedy_1) == accepted and best_W.equal(draft_W)
+
+
+def test_windows_of_two_have_the_law_of_the_target() -> None:
+    target_WV = torch.stack([PI_V, RHO_V])
+    draft_WV = torch.stack([RHO_V, PI_V])
+    sampler = Sampler(5)
+    counts = torch.zeros(3, 3)
+    for _ in range(4000):
+        draft_W = sampler.tokens(draft_WV)
+        accepted_1, token_W = speculative_accept(target_WV, draft_WV, draft_W, sampler)
+        if int(accepted_1) == 0:  # the second token comes from the next window
+            token_W[1] = sampler.tokens(RHO_V[None])[0]
+        counts[token_W[0], token_W[1]] += 1
+    expected = 4000 * PI_V[:, None] * RHO_V
+    assert chisquare(counts.flatten().numpy(), expected.flatten().numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_softmax_at_a_token_is_that_of_float64_and_tells_confidences_near_one_apart(
+    dtype: torch.dtype,
+) -> None:
+    logits_NV = torch.tensor([[30.0, 0.0], [20.0, 0.0], [0.0, 5.0], [-torch.inf, 1.0]], dtype=dtype)
+    token_N = torch.tensor([0, 0, 0, 0])
+    probs_N = softmax_at(logits_NV, token_N)
+    torch.testing.assert_close(
+        probs_N, torch.softmax(logits_NV.double(), -1)[:, 0], rtol=1e-6, atol=0
+    )
+    others_N = torch.softmax(logits_NV.double(), -1)[:2, 1]
+    torch.testing.assert_close(1 - probs_N[:2], others_N, rtol=1e-2, atol=0)
+
+
+def test_ids_without_probability_leave_the_logits_of_the_model_as_they_are() -> None:
+    before_NV = LOGITS_NV.clone()
+    assert without(LOGITS_NV, [1, 3])[:, [1, 3]].isneginf().all()
+    assert LOGITS_NV.equal(before_NV)
 
 
 def test_sampler_orders_are_uniform_permutations() -> None:

@@ -4,11 +4,24 @@ Within a diffusion step the joint distribution of the committed tokens is the ch
 targets (Theorem 1), whatever the draft and the window. Shapes: W window, V vocabulary.
 """
 
+from collections.abc import Sequence
+
+import torch
+
 from model_wrappers.decoders.fef.options import FeFOptions
-from model_wrappers.decoders.fef.state import State
+from model_wrappers.decoders.fef.state import Resolved, State
 from model_wrappers.decoders.fef.targets import Proposal, Targets
 from model_wrappers.request import Request
-from model_wrappers.sampling import draw, speculative_accept, token_probs
+from model_wrappers.sampling import (
+    greedy_accept,
+    likeliest,
+    sample,
+    softmax_at,
+    speculative_accept,
+    token_probs,
+    without,
+)
+from model_wrappers.transfers import to_host
 
 
 def decode_fef(request: Request, options: FeFOptions) -> None:
@@ -26,8 +39,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                 window = state.next_window()  # j_1, j_2, ...
                 drafts = state.draft(window)  # z ~ rho
                 targets = state.targets(window, drafts)  # pi, one for each position
-                tokens, accepted = accept(targets, drafts, request)
-                state.commit(window, tokens, accepted)
+                state.commit(window, accept(targets, drafts, request, state.unranked))
             if state.after_eos:
                 request.commit(state.after_eos, request.backbone.eos_id, None, "filled")
                 return
@@ -36,30 +48,39 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
         request.finish(block)
 
 
-def accept(targets: Targets, drafts: Proposal, request: Request) -> tuple[list[int], int]:
+def accept(
+    targets: Targets, drafts: Proposal, request: Request, unranked: Sequence[int] = ()
+) -> Resolved:
     """Accept drafts from left to right, and correct the first that is rejected.
 
     Draft z is accepted with probability min(1, pi(z) / rho(z)); the first other one is drawn from
     norm(max(0, pi - rho)). Without drafts one token is drawn from its target.
 
     Args:
-        targets: as many as there are drafts, or fewer; one where there are no drafts.
+        targets: as many as there are drafts; one where there are no drafts.
         drafts: of the window.
         request: its temperature and sampler.
-
-    Returns:
-        The tokens to commit at the first positions, and how many of them are accepted drafts.
+        unranked: ids without confidence.
     """
-    target_WV = token_probs(targets.logits_WV, request.temperature)  # pi
-    count = len(target_WV)
-    if count == 0:
-        return [], 0
+    logits_WV = targets.logits_WV
+    temperature = request.temperature
+    sampler = request.sampler
+    limit_1 = targets.limit_1
+    if limit_1 is None:
+        limit_1 = torch.full((1,), len(logits_WV), device=logits_WV.device)
     if not drafts.tokens:
-        return draw(target_WV, request.temperature, request.sampler).tolist(), 0
-    return speculative_accept(
-        target_WV,
-        drafts.probs_WV[:count],  # rho
-        drafts.tokens[:count],
-        request.temperature,
-        request.sampler,
-    )
+        accepted_1 = torch.zeros_like(limit_1)
+        token_W = sample(logits_WV, temperature, sampler, limit_1)
+    elif temperature == 0:
+        accepted_1, token_W = greedy_accept(likeliest(logits_WV), drafts.token_W, limit_1)
+    else:
+        target_WV = token_probs(logits_WV, temperature)  # pi
+        accepted_1, token_W = speculative_accept(
+            target_WV, drafts.probs_WV, drafts.token_W, sampler, limit_1
+        )
+    confidence_W = softmax_at(without(logits_WV, unranked), token_W)
+    token_W, confidence_W, accepted_1, limit_1 = to_host(token_W, confidence_W, accepted_1, limit_1)
+    accepted = int(accepted_1)
+    verified = int(limit_1)
+    count = min(accepted + 1, verified)
+    return Resolved(token_W[:count].tolist(), confidence_W[:count].tolist(), accepted, verified)

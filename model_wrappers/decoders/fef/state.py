@@ -7,26 +7,38 @@ N committed positions.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from model_wrappers.decoders.fef.options import FeFOptions
-from model_wrappers.decoders.fef.targets import (
-    FullVerifier,
-    PositionLogits,
-    Proposal,
-    Targets,
-    probs_of,
-)
+from model_wrappers.decoders.fef.targets import FullVerifier, PositionLogits, Proposal, Targets
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import KERNELS
 from model_wrappers.request import Request
-from model_wrappers.sampling import draw, lowest, token_probs
+from model_wrappers.sampling import best_probs, likeliest, lowest, softmax_at, token_probs
 from model_wrappers.trace import Rejected, Window, ways_of
+from model_wrappers.transfers import to_host
 
 # Adaptive window: a draft is verified if all before it are accepted with this probability.
 LEAST_CHANCE = 0.02
+
+
+class Resolved(NamedTuple):
+    """What becomes of a window.
+
+    Attributes:
+        tokens: of its first positions; none where the first one is in doubt.
+        confidences: probabilities of these at temperature 1.
+        accepted: how many of them are accepted drafts.
+        verified: how many positions have a target; the next one, if any, is in doubt.
+    """
+
+    tokens: list[int]
+    confidences: list[float]
+    accepted: int
+    verified: int
 
 
 class State:
@@ -36,6 +48,7 @@ class State:
         unresolved: the block's positions that have no token in this step (J_t), ascending.
         confidence: of the latest token at each position of the block (C).
         after_eos: with stop_at_eos, what is left of the response once all up to an EOS is resolved.
+        unranked: ids without confidence.
     """
 
     def __init__(self, request: Request, options: FeFOptions) -> None:
@@ -43,9 +56,9 @@ class State:
         self._options = options
         self._verifier = make_verifier(request, options)
         self._kernel = KERNELS[options.kernel](request.backbone.vocab_size, request.mask_id)
-        self._unranked: list[int] | None = None  # ids without confidence
+        self.unranked: list[int] = []
         if options.confidence_eos_eot_inf:
-            self._unranked = request.backbone.ends_out_of_confidence(request.temperature)
+            self.unranked = request.backbone.ends_out_of_confidence(request.temperature)
         self._one_model = request.draft.is_model_of(request.backbone)
         self._predicted = self._corrupt_response()
         self._drafts: Proposal  # of the last window
@@ -103,23 +116,35 @@ class State:
             self._draft_logits = self._verifier.draft(self._segment)
             self._first_is_target = self._one_model
         logits_WV = torch.stack([self._draft_logits[at] for at in window])
+        count_1 = torch.full((1,), len(window), device=logits_WV.device)
         if self._options.adaptive_window:
-            logits_WV = logits_WV[self._chances(logits_WV) >= LEAST_CHANCE]
+            count_1 = (self._chances(logits_WV) >= LEAST_CHANCE).sum(0, keepdim=True)
         temperature = self._request.temperature
-        probs_WV = token_probs(logits_WV, temperature)
-        tokens = draw(probs_WV, temperature, self._request.sampler).tolist()
-        is_known = self._options.skip_root_row and self._first_is_target
-        self._drafts = Proposal(tokens, probs_WV, logits_WV, is_known)
+        probs_WV = logits_WV[:0]
+        if temperature > 0:
+            probs_WV = token_probs(logits_WV, temperature)
+            token_W = self._request.sampler.tokens(probs_WV, count_1)
+        else:
+            token_W = likeliest(logits_WV)
+        host_W, host_1 = to_host(token_W, count_1)
+        count = int(host_1)
+        self._drafts = Proposal(
+            tokens=host_W[:count].tolist(),
+            token_W=token_W[:count],
+            logits_WV=logits_WV[:count],
+            probs_WV=probs_WV[:count],
+            first_is_target=self._options.skip_root_row and self._first_is_target,
+        )
         return self._drafts
 
     def _chances(self, logits_WV: Tensor) -> Tensor:
         """By the draft probs, the chance of each position that all before it are accepted and not
         in doubt, (W,)."""
-        accepted_W = token_probs(logits_WV, 1.0).amax(1)
-        is_doubtful_W = self._verifier.in_doubt(self._segment, accepted_W)
+        best_W = best_probs(logits_WV)
+        is_doubtful_W = self._verifier.in_doubt(self._segment, best_W)
         if self._first_is_target:
-            accepted_W[0] = 1
-        accepted_W[is_doubtful_W] = 0
+            best_W[0] = 1
+        accepted_W = best_W.masked_fill(is_doubtful_W, 0)
         return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
 
     def targets(self, window: list[int], drafts: Proposal) -> Targets:
@@ -127,49 +152,45 @@ class State:
         self._targets = self._verifier.verify(self._segment, drafts)
         return self._targets
 
-    def commit(self, window: list[int], tokens: list[int], accepted: int) -> None:
-        """Resolve the first positions of a window.
-
-        Args:
-            window: the positions that were verified last.
-            tokens: of the first positions; none where the first one is in doubt.
-            accepted: how many of these are accepted drafts.
-        """
-        resolved = window[: len(tokens)]
+    def commit(self, window: list[int], resolved: Resolved) -> None:
+        """Resolve the first positions of the window that was verified last."""
+        tokens, confidences, accepted, verified = resolved
+        positions = window[: len(tokens)]
         if tokens:
-            probs_N = probs_of(self._targets.logits_WV, tokens, exclude=self._unranked)
             ways = ways_of(len(tokens), accepted, "corrected" if self._drafts.tokens else "drawn")
             if accepted and self._drafts.first_is_target:
                 ways[0] = "known"
-            self._request.commit(resolved, tokens, probs_N, ways)
+            self._request.commit(positions, tokens, confidences, ways)
             if self._options.speculative:
-                self._record(window, len(tokens), accepted)
+                self._record(window, resolved)
             self._round += 1
-            self.confidence |= dict(zip(resolved, probs_N.tolist(), strict=True))
-            self._keep_draft_logits(resolved, accepted)
+            self.confidence |= dict(zip(positions, confidences, strict=True))
+            self._keep_draft_logits(positions, accepted)
         self._segment = self._segment[len(tokens) :]
-        if self._targets.before_doubt and accepted == len(self._targets.logits_WV):
+        if accepted == verified < len(self._targets.logits_WV):
             self._segment = []  # the position in doubt begins a new one
-        self.unresolved = [at for at in self.unresolved if at not in resolved]
+        self.unresolved = [at for at in self.unresolved if at not in positions]
         if self._options.stop_at_eos and self._step == self._options.steps - 1:
             end = min(self.unresolved, default=self._block.stop)
             if self._request.has_eos(end):
                 self.after_eos = [at for at in self._predicted if at >= end]
                 self.unresolved = []
 
-    def _record(self, window: list[int], committed: int, accepted: int) -> None:
+    def _record(self, window: list[int], resolved: Resolved) -> None:
         """Note the window, and before it the drafts that were not accepted."""
         request = self._request
-        proposed = min(len(self._targets.logits_WV), len(self._drafts.tokens))
+        drafts = self._drafts
+        accepted = resolved.accepted
+        committed = len(resolved.tokens)
+        proposed = min(resolved.verified, len(drafts.tokens))
         lost = slice(accepted, proposed)
 
         def rejected() -> Rejected:
-            tokens = self._drafts.tokens[lost]
-            draft_N, target_N = (
-                probs_of(logits_WV[lost], tokens)
-                for logits_WV in (self._drafts.logits_WV, self._targets.logits_WV)
+            draft_N, target_N = to_host(
+                softmax_at(drafts.logits_WV[lost], drafts.token_W[lost]),
+                softmax_at(self._targets.logits_WV[lost], drafts.token_W[lost]),
             )
-            return Rejected(window[lost], tokens, draft_N, target_N)
+            return Rejected(window[lost], drafts.tokens[lost], draft_N, target_N)
 
         if accepted < proposed:
             request.reject(rejected)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from model_wrappers.decoders.fef.options import FeFOptions
 from model_wrappers.request import Request
-from model_wrappers.sampling import probs_at, token_probs
+from model_wrappers.sampling import without
 
 PositionLogits = dict[int, Tensor]  # position in the sequence -> logits (V,)
 
@@ -23,15 +23,17 @@ class Proposal(NamedTuple):
 
     Attributes:
         tokens: W drafts.
-        probs_WV: what they were drawn from, rho.
-        logits_WV: the logits of these.
+        token_W: the same, where the model is.
+        logits_WV: what they were drawn from.
+        probs_WV: their distributions, rho; empty at temperature 0.
         first_is_target: the first position's logits are the target's own, so that the verification
             leaves it out.
     """
 
     tokens: list[int]
-    probs_WV: Tensor = torch.empty(0)
+    token_W: Tensor = torch.empty(0)
     logits_WV: Tensor = torch.empty(0)
+    probs_WV: Tensor = torch.empty(0)
     first_is_target: bool = False
 
 
@@ -42,12 +44,13 @@ class Targets(NamedTuple):
         logits_WV: logits of the targets, pi, one for each position.
         next_drafts: by the number of accepted drafts, the logits of the positions after these given
             these alone.
-        before_doubt: the position after these needs another context first.
+        limit_1: LongTensor (1,), how many of the positions come before one that needs another
+            context first; None where none does.
     """
 
     logits_WV: Tensor
     next_drafts: dict[int, PositionLogits]
-    before_doubt: bool = False
+    limit_1: Tensor | None = None
 
 
 class FullVerifier:
@@ -66,10 +69,9 @@ class FullVerifier:
         self._draft = request.draft
         self._x_1L = request.x_1L
         self._options = options
-        excluded = [request.mask_id]
+        self._excluded = [request.mask_id]
         if options.logits_eos_inf:
-            excluded.append(request.backbone.eos_id)
-        self._excluded = ids_tensor(excluded, request.x_1L)
+            self._excluded.append(request.backbone.eos_id)
         self.context: PositionLogits = {}
 
     def segment(self, unresolved: list[int]) -> list[int]:
@@ -93,12 +95,12 @@ class FullVerifier:
     def draft(self, segment: list[int]) -> PositionLogits:
         """Draft logits of the next window, from one forward of the sequence as it is."""
         window = segment[: self._options.window]
-        logits_1WV = self._draft.logits(self._x_1L, positions=ids_tensor(window, self._x_1L))
+        logits_1WV = self._draft.logits(self._x_1L, positions=torch.tensor(window))
         return dict(zip(window, self._restricted(logits_1WV[0]), strict=True))
 
     def _restricted(self, logits: Tensor) -> Tensor:
         """Logits (..., V) without the ids that have no probability."""
-        return logits.index_fill(-1, self._excluded, -torch.inf)
+        return without(logits, self._excluded)
 
     def verify(self, segment: list[int], drafts: Proposal) -> Targets:
         """The targets of a window's positions, from one batch.
@@ -119,12 +121,12 @@ class FullVerifier:
             return Targets(drafts.logits_WV[:1], {})
         inputs_RL = self._x_1L.repeat(len(rows), 1)
         for m, input_L in zip(rows, inputs_RL, strict=True):
-            input_L[segment[:m]] = ids_tensor(drafts.tokens[:m], input_L)
+            input_L[segment[:m]] = torch.tensor(drafts.tokens[:m], dtype=torch.long)
         ahead = self._options.window if reuse else 0
         reads = [segment[m : m + 1 + ahead] for m in rows]
         longest = max(map(len, reads))
         filled = [read + read[-1:] * (longest - len(read)) for read in reads]
-        read_RN = ids_tensor(filled, self._x_1L)
+        read_RN = torch.tensor(filled)
         logits_RNV = self._restricted(self._backbone.logits(inputs_RL, positions=read_RN))
         next_drafts = {}
         if reuse:
@@ -138,15 +140,3 @@ def with_first(drafts: Proposal, logits_NV: Tensor) -> Tensor:
     if not drafts.first_is_target:
         return logits_NV
     return torch.cat([drafts.logits_WV[:1], logits_NV])
-
-
-def probs_of(logits_WV: Tensor, tokens: list[int], exclude: list[int] | None = None) -> Tensor:
-    """The probability, at temperature 1, of a token at each of the first positions: float64
-    (N,)."""
-    probs_NV = token_probs(logits_WV[: len(tokens)], 1.0, exclude=exclude)
-    return probs_at(probs_NV, ids_tensor(tokens, probs_NV))
-
-
-def ids_tensor(values: object, like: Tensor) -> Tensor:
-    """Ids or positions as a LongTensor on the device of another tensor."""
-    return torch.tensor(values, dtype=torch.long, device=like.device)

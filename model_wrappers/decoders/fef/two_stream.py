@@ -15,11 +15,11 @@ from model_wrappers.decoders.fef.targets import (
     PositionLogits,
     Proposal,
     Targets,
-    ids_tensor,
     with_first,
 )
 from model_wrappers.request import Request
-from model_wrappers.sampling import in_doubt, token_probs
+from model_wrappers.sampling import best_probs, in_doubt
+from model_wrappers.transfers import to_host
 
 
 class TwoStreamVerifier(FullVerifier):
@@ -68,7 +68,7 @@ class TwoStreamVerifier(FullVerifier):
             Each position's logits, from its own mask; at the first one they are the target's.
         """
         self._clean = []
-        read_S = ids_tensor(segment, self._x_1L)
+        read_S = torch.tensor(segment)
         logits_1SV, self._cache = self._backbone.context(self._x_1L, read_S, self._cache)
         self._cached = self._cache.get_seq_length()
         self.arrange(segment)
@@ -83,17 +83,16 @@ class TwoStreamVerifier(FullVerifier):
         come from the token before, that token stands before its query, and neither sees what is at
         both places.
         """
-        device = self._x_1L.device
         self._segment = segment
-        self._segment_S = ids_tensor(segment, self._x_1L)
-        ordinal_S1 = torch.arange(len(segment) + 1, device=device)
+        self._segment_S = torch.tensor(segment)
+        ordinal_S1 = torch.arange(len(segment) + 1)
         # Positions outside the segment come after all ordinals, so that everyone sees them.
-        outside_L = torch.full((self._cached,), len(segment) + 1, device=device)
+        outside_L = torch.full((self._cached,), len(segment) + 1)
         ordinal_L = outside_L.index_put((self._segment_S,), ordinal_S1[:-1])
         self._sees = torch.cat(
             [ordinal_L >= ordinal_S1[:, None], ordinal_S1[:-1] < ordinal_S1[:, None]], 1
         )
-        position_K = torch.cat([torch.arange(self._cached, device=device), self._segment_S])
+        position_K = torch.cat([torch.arange(self._cached), self._segment_S])
         behind_SK = self._segment_S[:, None] - position_K
         self._elsewhere = (behind_SK < 0) | (behind_SK > -self._backbone.reads_at)
 
@@ -103,16 +102,17 @@ class TwoStreamVerifier(FullVerifier):
         is_fresh = len(segment) == len(self._segment)
         return in_doubt(best_W, self._options.refresh_below, fresh=is_fresh)
 
-    def before_doubt(self, segment: list[int], logits_WV: Tensor) -> int:
-        """How many of a window's positions come before the first one in doubt.
+    def before_doubt(self, segment: list[int], logits_WV: Tensor) -> Tensor | None:
+        """How many of a window's positions come before the first one in doubt, LongTensor (1,);
+        None where none ever is.
 
         A function of the target, and so of the tokens before alone: one chain distribution for all
         windows and drafts.
         """
         if self._options.refresh_below is None:
-            return len(logits_WV)
-        best_W = token_probs(logits_WV, 1.0).amax(1)
-        return int((~self.in_doubt(segment, best_W)).cumprod(0).sum())
+            return None
+        is_doubtful_W = self.in_doubt(segment, best_probs(logits_WV))
+        return (~is_doubtful_W).cumprod(0).sum(0, keepdim=True)
 
     def draft(self, segment: list[int]) -> PositionLogits:
         """Draft logits of the next window: queries that see the committed tokens, and in the
@@ -135,8 +135,7 @@ class TwoStreamVerifier(FullVerifier):
         if queries:
             verified_NV = self._extend(self._backbone, done, drafts.tokens[: width - 1], queries)
             logits_WV = with_first(drafts, verified_NV)
-        count = self.before_doubt(segment, logits_WV)
-        return Targets(logits_WV[:count], {}, before_doubt=count < len(logits_WV))
+        return Targets(logits_WV, {}, self.before_doubt(segment, logits_WV))
 
     def _extend(
         self, model: Ledger, done: int, drafts: list[int], queries: range, chained: bool = True
@@ -159,7 +158,7 @@ class TwoStreamVerifier(FullVerifier):
         query_QK = sees_QK & self._elsewhere[rows, :columns]
         at_Q = self._segment_S[rows]
         ids_Q = self._x_1L[0, at_Q]
-        itself_QQ = torch.eye(len(queries), dtype=torch.bool, device=at_Q.device)
+        itself_QQ = torch.eye(len(queries), dtype=torch.bool)
         tokens_per_query = 1 - model.reads_at
         if model.reads_at:
             at_Q, ids_Q = self._with_token_before(at_Q, ids_Q, sees_QK.expand_as(query_QK), tokens)
@@ -168,10 +167,10 @@ class TwoStreamVerifier(FullVerifier):
         clean_CK = self._sees[kept + 1 : len(tokens) + 1, :columns]
         itself_NQ = F.pad(itself_QQ, (0, 0, len(clean_CK), 0))
         visible_NK = torch.cat([torch.cat([clean_CK, query_QK]), itself_NQ], 1)
-        ids_N = torch.cat([ids_tensor(tokens[kept:], at_Q), ids_Q])
+        ids_N = torch.cat([torch.tensor(tokens[kept:], dtype=torch.long), ids_Q])
         position_N = torch.cat([self._segment_S[kept : len(tokens)], at_Q])
         first = len(clean_CK) + tokens_per_query - 1
-        read_Q = torch.arange(first, len(ids_N), tokens_per_query, device=ids_N.device)
+        read_Q = torch.arange(first, len(ids_N), tokens_per_query)
         logits_1QV, self._cache = model.extend(
             ids_N[None], position_N, read_Q, self._cache, visible_NK
         )
@@ -203,7 +202,7 @@ class TwoStreamVerifier(FullVerifier):
         """
         before_Q = at_Q - 1
         clean_L = self._x_1L[0].index_put(
-            (self._segment_S[: len(tokens)],), ids_tensor(tokens, at_Q)
+            (self._segment_S[: len(tokens)],), torch.tensor(tokens, dtype=torch.long)
         )
         sees_mask_Q = sees_QK.gather(1, before_Q[:, None])[:, 0]
         before_ids_Q = torch.where(sees_mask_Q, self._x_1L[0, before_Q], clean_L[before_Q])
@@ -213,5 +212,6 @@ class TwoStreamVerifier(FullVerifier):
 
 def by_confidence(context: PositionLogits) -> list[int]:
     """The positions of a segment, that of the likeliest token first; ties from left to right."""
-    best_N = token_probs(torch.stack(list(context.values())), 1.0).amax(1).tolist()
-    return [at for _, at in sorted((-best, at) for best, at in zip(best_N, context, strict=True))]
+    (best_N,) = to_host(best_probs(torch.stack(list(context.values()))))
+    ranked = sorted((-best, at) for best, at in zip(best_N.tolist(), context, strict=True))
+    return [at for _, at in ranked]

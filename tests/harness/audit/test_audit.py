@@ -353,7 +353,9 @@ def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) ->
     law."""
     monkeypatch.setattr(chains, "CHAINS", {"fresh": CHAINS["fresh below 0.65"]})
     monkeypatch.setattr(
-        TwoStreamVerifier, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV))
+        TwoStreamVerifier,
+        "before_doubt",
+        lambda self, segment, logits_WV: torch.tensor([min(2, len(logits_WV))]),
     )
     failures = chains_failures(audit_chains(tokens=2, seed=0))
     assert failures and "has another law than without speculation" in failures[0]

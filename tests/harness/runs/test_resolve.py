@@ -43,6 +43,28 @@ def test_where_logits_stand_is_for_models_of_no_known_family() -> None:
         resolved("--reads-at=-1")
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (("--device", "cuda"), "--device-map says where the models are: leave --device out"),
+        (("--device", "cpu"), "--device-map says where the models are: leave --device out"),
+        (("--graphs",), "--graphs are of models on one device, and --device-map spreads them"),
+        (("--workers", "2"), "--device-map spreads a model over the GPUs of a machine, and each"),
+        (("--batch", "2"), "--batch packs the calls of plain forwards, and --device-map makes"),
+    ],
+)
+def test_what_does_not_go_with_a_device_map_is_refused(line: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        resolved("--device-map", "auto", *line)
+
+
+def test_a_device_map_is_recorded_where_it_is_given() -> None:
+    config = config_of("--device-map", "auto", "--untimed")
+    assert config["device_map"] == "auto"
+    assert "batch" not in config  # of more than 100 items others are decoded at once
+    assert "device_map" not in config_of()
+
+
 def test_chat_template_arguments_are_recorded_where_they_are_given() -> None:
     assert config_of("--chat-template-args", '{"enable_thinking": true}')["chat_template_args"] == {
         "enable_thinking": True

@@ -94,6 +94,17 @@ def test_an_adapter_has_the_logits_of_the_merged_weights(
     assert torch.equal(found, expected) and not torch.allclose(found, plain)
 
 
+def test_an_adapter_is_merged_into_a_model_on_several_devices(base: Path, tmp_path: Path) -> None:
+    adapter(tmp_path / "adapter", base, weights_of(base))
+    modules = ("model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb", "lm_head")
+    device_map = dict.fromkeys(modules, "cpu") | {"model.layers": "disk"}
+    split = load_backbone(
+        tmp_path / "adapter", device_map=device_map, offload_folder=tmp_path / "offloaded"
+    )
+    ids_1L = torch.arange(12)[None]
+    assert torch.equal(split.logits(ids_1L), load_backbone(tmp_path / "adapter").logits(ids_1L))
+
+
 def test_a_record_names_base_and_adapter(base: Path, tmp_path: Path) -> None:
     adapter(tmp_path / "adapter", base, weights_of(base))
     record = _weights(load_backbone(tmp_path / "adapter"))

@@ -40,7 +40,7 @@ class Scripted(Sampler):
     def __init__(self) -> None:
         self.noises = 0
 
-    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
+    def tokens(self, probs_NV: torch.Tensor, needed_1: torch.Tensor | None = None) -> torch.Tensor:
         return probs_NV.argmax(-1)
 
     def noise(self, count: int, vocab_size: int) -> torch.Tensor:

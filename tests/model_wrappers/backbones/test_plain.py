@@ -16,17 +16,24 @@ from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
 DTYPES = [torch.float32, torch.bfloat16]
 LENGTH, PIECE = 12, 5
 ALL_HEADS = {"num_key_value_heads": 4}
+# Of block models those with layers that no other family has, here at calls of any kind.
+IN_BLOCKS = ["sdar_moe", "llada2_moe"]
 # else two heads share keys
-KINDS = [(name, {}) for name in NAMES] + [
+KINDS = [(name, {}) for name in NAMES + IN_BLOCKS] + [
     ("llada", ALL_HEADS),
     ("a2d-qwen3", ALL_HEADS),
+    ("llada2_moe", {"partial_rotary_factor": 1.0}),
 ]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=str)
 def model(request: pytest.FixtureRequest) -> Any:
     name, changes = request.param
-    return random_model(name, 4, **changes).eval()
+    model = random_model(name, 4, **changes).eval()
+    for buffer_name, buffer in model.named_buffers():
+        if buffer_name.endswith("correction_bias"):  # of routers; it begins as zeros
+            buffer.copy_(torch.linspace(0.5, -0.5, len(buffer)))
+    return model
 
 
 def random_ids(rows: int, length: int) -> torch.Tensor:
@@ -47,7 +54,8 @@ def both(model: Any, *call: Any) -> tuple[torch.Tensor, torch.Tensor]:
 def test_whole_sequences_are_equal(model: Any, dtype: torch.dtype, rows: int, causal: bool) -> None:
     mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()[None, None] if causal else None
     position_1N = torch.arange(LENGTH)[None]
-    for read in (None, torch.tensor([0, 4, 11])):
+    by_row = torch.tensor([[0, 7], [4, 11], [2, 3]])[:rows]
+    for read in (None, torch.tensor([0, 4, 11]), by_row):
         theirs, ours = both(
             model.to(dtype), random_ids(rows, LENGTH), position_1N, mask, None, read
         )
@@ -78,7 +86,7 @@ def test_pieces_beside_kept_keys_are_equal(model: Any, dtype: torch.dtype, write
     assert all(torch.equal(theirs, ours) for theirs, ours in zip(*given, strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + IN_BLOCKS)
 def test_models_whose_angles_are_not_kept_are_equal(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +107,13 @@ def test_weights_are_read_where_the_model_has_them() -> None:
     assert torch.equal(
         after, both(backbone.model, ids_1L, torch.arange(LENGTH)[None], None, None, None)[0]
     )
+
+
+def test_a_block_models_logits_are_fp32_whatever_its_weights_are() -> None:
+    model = random_model("llada2_moe").to(torch.bfloat16)
+    call = random_ids(1, LENGTH), torch.arange(LENGTH)[None], None, None, None
+    theirs, ours = both(model, *call)
+    assert theirs.dtype == ours.dtype == torch.float32
 
 
 class Adapted(nn.Linear):

@@ -118,3 +118,15 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"no weights for head\.weight"):
         load_backbone(folder, trust_remote_code=True)
+
+
+def test_it_may_be_on_several_devices(folder: Path, tmp_path: Path) -> None:
+    whole = load_backbone(folder, trust_remote_code=True)
+    split = load_backbone(
+        folder,
+        trust_remote_code=True,
+        device_map={"embed": "cpu", "head": "disk"},
+        offload_folder=tmp_path / "offloaded",
+    )
+    assert torch.equal(split.logits(IDS_1L), whole.logits(IDS_1L))
+    assert not split.is_changed

@@ -3,10 +3,11 @@
 import math
 from typing import Any
 
+import pytest
 import torch
 
 from model_wrappers import decode
-from model_wrappers.decoders.s2d2 import may_pay
+from model_wrappers.decoders.s2d2 import expected
 from model_wrappers.trace import Decoded
 
 MASK, EOS = 5, 4
@@ -99,8 +100,10 @@ def test_given_tokens_are_not_edited() -> None:
 def test_s2d2_counts_a_draft_only_if_all_before_it_are_accepted() -> None:
     """A uniform distribution is accepted with exp(-1), a certain one always, but after it as
     often."""
-    uniform, certain = torch.full((4,), 0.25).double(), torch.eye(4)[0].double()
-    expected = 2 * math.exp(-1)
-    assert may_pay(torch.stack([uniform, certain]), expected - 1e-6)
-    assert not may_pay(torch.stack([uniform, certain]), expected + 1e-6)
-    assert may_pay(torch.stack([certain, uniform]), 1 + math.exp(-1) - 1e-6)
+    uniform_V = torch.full((4,), 0.25).double()
+    certain_V = torch.eye(4)[0].double()
+    share = math.exp(-1)
+    late_1 = expected(torch.stack([uniform_V, certain_V]))
+    early_1 = expected(torch.stack([certain_V, uniform_V]))
+    assert late_1.tolist() == pytest.approx([2 * share])
+    assert early_1.tolist() == pytest.approx([1 + share])
