@@ -207,7 +207,7 @@ def in_doubt(best_W: Tensor, below: float | None, fresh: bool) -> Tensor:
     """
     doubtful_W = torch.zeros_like(best_W, dtype=torch.bool) if below is None else best_W < below
     if fresh:
-        doubtful_W[0] = False
+        doubtful_W[:1].fill_(False)  # an item that is set would wait for the device
     return doubtful_W
 
 

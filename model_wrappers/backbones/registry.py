@@ -254,6 +254,10 @@ def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch
     elif cuda_graphs and named.type != "cuda":
         wrong = "has no CUDA graphs: leave them out, or run on a GPU"
     else:
+        if named.type == "cuda":
+            # cuDNN plans attention anew for every shape, some 50 ms each: a decoder with pieces of
+            # many lengths would be slower by that than one with whole sequences.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         return named
     raise ValueError(f"device {device!s} {wrong}")
 

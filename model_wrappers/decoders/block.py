@@ -82,7 +82,8 @@ def denoise(choice: Choice, options: BlockOptions, schedule: list[int], at_N: Te
     for step in count():
         is_masked_N = x_1L[0, at_N] == request.mask_id
         masks_left = bool(is_masked_N.any())
-        if masks_left and step == len(schedule):
+        # Masks can be left late: an edit may put one, which is a token that the model can choose.
+        if masks_left and step >= len(schedule):
             return
         if not masks_left and (options.editing_threshold is None or done == options.max_post_steps):
             return

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 LEFT_TO_RIGHT = """
 from model_wrappers import register
 from model_wrappers.options import Options
-from model_wrappers.sampling import draw, token_probs
+from model_wrappers.sampling import sample, softmax_at, without
 
 
 @register("mine")
@@ -27,9 +27,9 @@ def mine(request, options: Options):
     for position in range(request.start, request.x_1L.shape[1]):
         position_1 = (request.x_1L[0] == request.mask_id).nonzero()[:1, 0]
         logits_1V = request.backbone.logits(request.x_1L, positions=position_1)[0]
-        probs_1V = token_probs(logits_1V, request.temperature, exclude=request.mask_id)
-        token_1 = draw(probs_1V, request.temperature, request.sampler)
-        request.commit(position_1, token_1, probs_1V.gather(1, token_1[:, None])[:, 0], "unmasked")
+        logits_1V = without(logits_1V, [request.mask_id])
+        token_1 = sample(logits_1V, request.temperature, request.sampler)
+        request.commit(position_1, token_1, softmax_at(logits_1V, token_1), "unmasked")
 """
 
 

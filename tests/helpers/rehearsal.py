@@ -240,6 +240,8 @@ class RehearsedGPU(TorchFunctionMode):
         if name in READING and on_device:
             self._note(self.waits, name)
             return getattr(args[0].inner, name)()
+        if name == "__setitem__" and on_device and not isinstance(args[2], Tensor):
+            self._note(self.waits, "a number that is set")
         if name == "numpy" and on_device:
             raise TypeError("a tensor of cuda:0 has no numpy array; copy it to the CPU first")
         if name in ("to", "cpu", "cuda") and isinstance(args[0], Tensor):

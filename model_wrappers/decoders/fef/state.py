@@ -143,7 +143,7 @@ class State:
         best_W = best_probs(logits_WV)
         is_doubtful_W = self._verifier.in_doubt(self._segment, best_W)
         if self._first_is_target:
-            best_W[0] = 1
+            best_W[:1].fill_(1)  # an item that is set would wait for the device
         accepted_W = best_W.masked_fill(is_doubtful_W, 0)
         return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
 

@@ -99,7 +99,7 @@ def uneven(sampler: Sampler) -> torch.Tensor:
     """A tree of 1 + 2 + 6 leaves: a three-way choice, then none, one of two, or one of two and one
     of three."""
     (first,) = sampler.tokens(torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64)).tolist()
-    more = [int(sampler.accept(0.5))] if first else []
+    more = [int(sampler.accepted(torch.tensor([0.5])))] if first else []
     more += (
         sampler.tokens(torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)).tolist()
         if first == 2
