@@ -60,10 +60,11 @@ TIMED = (
         "cpu_seconds",
         "waited_seconds",
         "device_seconds",
+        "draw_seconds",
         "first_block_seconds",
         "content_seconds",
     ),
-    *("throttled", "disturbed", "worker"),
+    *("peak_bytes", "joules", "throttled", "disturbed", "worker"),
 )
 
 
