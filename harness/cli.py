@@ -30,13 +30,14 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "schedule": ("harness.schedule", (), "a schedule for DDOSP"),
 }
 USAGE = "\n".join(
-    ["usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help", ""]
-    + [f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()]
-    + [
+    [
+        "usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help",
+        "",
+        *(f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()),
         "  opencompass OpenCompass's own command, with our model files; alone it prints their"
-        " folder"
+        " folder",
+        "  lm-eval     lm-evaluation-harness's own command, with the model fef-dllm",
     ]
-    + ["  lm-eval     lm-evaluation-harness's own command, with the model fef-dllm"]
 )
 
 

@@ -19,6 +19,7 @@ from model_wrappers.decoders.files import import_file
 PAIRS = {")": "(", "]": "[", "}": "{"}
 WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # text that needs no quotes
+QUOTED = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""", re.DOTALL)
 LITERAL_ERRORS = (ValueError, SyntaxError, TypeError)
 
 
@@ -52,6 +53,11 @@ def alternatives(text: str) -> list[str]:
             [f"{name}{equals}{value}" for value in elements_of(values, "|", quotes=True)] or [part]
         )
     return [f"{text[:start]}({','.join(chosen)})" for chosen in product(*choices)]
+
+
+def expanded(text: str) -> list[str]:
+    """The elements of a list, those with several values as one for each."""
+    return [alternative for element in elements_of(text) for alternative in alternatives(element)]
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -101,8 +107,7 @@ def format_label(arguments: dict[str, Any]) -> str:
 
 
 def _formatted(arguments: dict[str, Any]) -> Iterator[str]:
-    for name in sorted(arguments):
-        value = arguments[name]
+    for name, value in sorted(arguments.items()):
         if value is None or isinstance(value, bool):
             text = json.dumps(value)
         elif isinstance(value, int | float):
@@ -123,27 +128,25 @@ def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
     Quotes count within brackets, outside them only with `quotes`: a path may have them.
     """
     opened = ""
-    quote = ""
-    escaped = False
-    wrong = ""
-    for at, sign in enumerate(text):
-        if quote:
-            quote = "" if sign == quote and not escaped else quote
-            escaped = sign == "\\" and not escaped
-            continue
+    at = 0
+    while at < len(text):
+        sign = text[at]
         if sign in "\"'" and (quotes or opened):
-            quote = sign
+            quoted = QUOTED.match(text, at)
+            if quoted is None:
+                raise UserError(f"{text}: a {sign} is not closed")
+            at = quoted.end()
             continue
         if sign in PAIRS:
             if not opened.endswith(PAIRS[sign]):
-                wrong = f"a {sign} closes nothing"
-                break
+                raise UserError(f"{text}: a {sign} closes nothing")
             opened = opened[:-1]
         yield at, sign, len(opened)
         if sign in PAIRS.values():
             opened += sign
-    if wrong or opened or quote:
-        raise UserError(f"{text}: {wrong or f'a {quote or opened[-1]} is not closed'}")
+        at += 1
+    if opened:
+        raise UserError(f"{text}: a {opened[-1]} is not closed")
 
 
 def _start_of_arguments(text: str) -> int | None:

@@ -32,11 +32,8 @@ def one_line_errors(main: Callable[[], int]) -> int:
     2."""
     try:
         return main()
-    except (
-        UserError,
-        ValueError,
-        OSError,
-    ) as error:  # OSError: a full disk, a folder that may not be read
+    except (UserError, ValueError, OSError) as error:
+        # OSError: a full disk, a folder that may not be read
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:

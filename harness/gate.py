@@ -76,7 +76,7 @@ def main(line: list[str] | None = None) -> int:
             items=options.items,
             tolerance=options.tolerance,
         )
-    return 0 if passed else 1
+    return int(not passed)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from model_wrappers.options import describe_type, meant, path_from
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -52,14 +51,14 @@ def option(
     """A field with its help, default and range. positional: without a flag, as those with `nargs`
     are if nothing is said. group: in --help, of this field and those after it that name none."""
     positional = "nargs" in argument if positional is None else positional
-    about = {
+    metadata = {
         "least": least,
         "most": most,
         "positional": positional,
         "group": group,
         "argument": {"help": help, **argument},
     }
-    return field(default=default, metadata=about)
+    return field(default=default, metadata=metadata)
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:
@@ -76,31 +75,38 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
             raise UserError(f"unknown option {name}{meant(name, known)}")
         if value is None or value is False:
             continue
-        hint = hints[name]
-        least = known[name].metadata["least"]
-        most = known[name].metadata["most"]
         value = _plain(value)
-        if get_origin(hint) is tuple and isinstance(value, str):
+        if get_origin(hints[name]) is tuple and isinstance(value, str):
             value = (value,)
-        try:
-            converted[name] = msgspec.convert(value, hint, dec_hook=path_from)
-        except msgspec.ValidationError as error:
-            # no text stands for it
-            wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")
-            raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
-        wrong = ""
-        if isinstance(value, float) and not math.isfinite(value):
-            wrong = f"{value} must be a finite number"
-        elif least is not None and converted[name] < least:
-            wrong = f"{value} must be at least {least}"
-        elif most is not None and converted[name] > most:
-            wrong = f"{value} must be at most {most}"
-        if wrong:
-            raise UserError(f"{_flag(name)} {wrong}")
+        flag = _flag(name)
+        converted[name] = _converted(value, hints[name], flag)
+        _check_range(converted[name], known[name].metadata, f"{flag} {value}")
     made = kind(**converted)
     # a usual value that was given is not one that was left out
     vars(made)["named"] = frozenset(converted)
     return made
+
+
+def _converted(value: Any, hint: Any, flag: str) -> Any:
+    """A value as its option's type has it. Raises UserError for one of another type."""
+    try:
+        return msgspec.convert(value, hint, dec_hook=path_from)
+    except msgspec.ValidationError as error:
+        # no text stands for it
+        wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")
+        raise UserError(f"{flag} {value!r} must be {wanted}") from error
+
+
+def _check_range(value: Any, metadata: Mapping[str, Any], shown: str) -> None:
+    """Raise UserError for a value out of its option's range."""
+    least = metadata["least"]
+    most = metadata["most"]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{shown} must be a finite number")
+    if least is not None and value < least:
+        raise UserError(f"{shown} must be at least {least}")
+    if most is not None and value > most:
+        raise UserError(f"{shown} must be at most {most}")
 
 
 def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:
@@ -119,22 +125,14 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     hints = get_type_hints(kind)
     group: argparse._ActionsContainer = parser
     for each in fields(kind):
-        hint = hints[each.name]
-        if each.metadata["group"]:
-            group = parser.add_argument_group(each.metadata["group"])
-        # the first type of a union
-        first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
-        # `checked` makes the rest of text
-        argument: dict[str, Any] = {"type": first if first in (int, float) else str}
-        if first is bool:
-            argument = {"action": "store_true"}
-        elif choices := get_args(first):
-            argument = {"type": type(choices[0]), "choices": choices}
-        argument |= each.metadata["argument"]
-        room = parser if each.metadata["positional"] else group
-        room.add_argument(
-            each.name if each.metadata["positional"] else _flag(each.name), **argument
-        )
+        metadata = each.metadata
+        if metadata["group"]:
+            group = parser.add_argument_group(metadata["group"])
+        argument = _argument(hints[each.name]) | metadata["argument"]
+        if metadata["positional"]:
+            parser.add_argument(each.name, **argument)
+        else:
+            group.add_argument(_flag(each.name), **argument)
     values, unknown = parser.parse_known_args(line)
     if unknown:
         name = unknown[0].partition("=")[0]
@@ -144,6 +142,18 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
             f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}"
         )
     return checked(kind, vars(values))
+
+
+def _argument(hint: Any) -> dict[str, Any]:
+    """What argparse is told of a type; what it takes for text `checked` converts."""
+    # the first type of a union
+    first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
+    choices = get_args(first)
+    if choices:
+        return {"type": type(choices[0]), "choices": choices}
+    if first is bool:
+        return {"action": "store_true"}
+    return {"type": first if first in (int, float) else str}
 
 
 class _Help(argparse.HelpFormatter):

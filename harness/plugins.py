@@ -70,10 +70,13 @@ def register_suite(suite: Suite) -> Suite:
         return suite
     _check_name("suite", suite.name, set(SUITES), SUITE_NAME)  # part of file names
     missing = sorted({*LENGTHS} - {*suite.lengths})
-    if missing or (suite.configuration is None and suite.generator is None):
-        wrong = f"its lengths lack {', '.join(missing)}"
-        none = "it has no problems: it needs a generator or a configuration of OpenCompass"
-        raise ValueError(f"suite {suite.name}: {wrong if missing else none}")
+    if missing:
+        raise ValueError(f"suite {suite.name}: its lengths lack {', '.join(missing)}")
+    if suite.configuration is None and suite.generator is None:
+        raise ValueError(
+            f"suite {suite.name}: it has no problems: it needs a generator or a configuration of"
+            " OpenCompass"
+        )
     if suite.generator is not None:
         _check_prompt(suite.name, suite.generator)
     SUITES[suite.name] = suite
@@ -175,11 +178,10 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
 
 
 def _check_name(what: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
-    if not pattern.fullmatch(name) or name in taken:
-        wrong = f"the name of a {what} must match {pattern.pattern}, not {name!r}"
-        raise ValueError(
-            f"a {what} {name!r} is there already; choose another name" if name in taken else wrong
-        )
+    if name in taken:
+        raise ValueError(f"a {what} {name!r} is there already; choose another name")
+    if not pattern.fullmatch(name):
+        raise ValueError(f"the name of a {what} must match {pattern.pattern}, not {name!r}")
 
 
 def _registered(
@@ -191,14 +193,15 @@ def _registered(
     """
     from model_wrappers.backbones.registry import FAMILIES  # torch: not for --help
 
-    registries: dict[str, dict[str, Any]]
-    registries = {"decoders": METHODS, "presets": PRESETS, "suites": SUITES, "families": FAMILIES}
+    registries: dict[str, dict[str, Any]] = {
+        "decoders": METHODS,
+        "presets": PRESETS,
+        "suites": SUITES,
+        "families": FAMILIES,
+    }
     before = {kind: dict(registry) for kind, registry in registries.items()}
     if path in _loaded:
-        for kind, names in _loaded[path].registered.items():
-            for name in names:
-                registries[kind].pop(name, None)
-        _forget_modules(files)
+        _forget(_loaded[path], files, registries)
     others = {kind: set(registry) for kind, registry in registries.items()}
     try:
         if module.endswith(".py"):
@@ -206,24 +209,12 @@ def _registered(
         else:
             importlib.import_module(module)
         added = {
-            kind: [name for name in each if name not in others[kind]]
-            for kind, each in registries.items()
+            kind: [name for name in registry if name not in others[kind]]
+            for kind, registry in registries.items()
         }
         # A module that was imported before has registered its decoders then.
-        sources = {
-            name: file_of(each.source)
-            for name, each in METHODS.items()
-            if not isinstance(each.source, str)
-        }
-        earlier = [name for name, file in sources.items() if Path(file).resolve() == path.resolve()]
-        added["decoders"] = list(dict.fromkeys([*added["decoders"], *earlier]))
-        if not any(added.values()):
-            raise ValueError(
-                "it registers nothing; a decoder needs @register(name) before its function"
-            )
-        for name in added["decoders"]:
-            taken = {preset for preset in PRESETS if PRESETS[preset].method != name}
-            _check_name("method", name, {*GROUPS, ALL, *taken})
+        added["decoders"] = list(dict.fromkeys([*added["decoders"], *_decoders_in(path)]))
+        _check_added(added)
     except (Exception, SystemExit) as error:  # whatever its code raises
         for kind, registry in registries.items():
             registry.clear()
@@ -232,8 +223,34 @@ def _registered(
     return {kind: names for kind, names in added.items() if names}
 
 
-def _forget_modules(files: Collection[Path]) -> None:
-    """Let the modules of these files be imported again."""
+def _decoders_in(path: Path) -> list[str]:
+    """The registered decoders whose functions are in a file."""
+    return [
+        name
+        for name, decoder in METHODS.items()
+        if not isinstance(decoder.source, str)
+        and Path(file_of(decoder.source)).resolve() == path.resolve()
+    ]
+
+
+def _check_added(added: dict[str, list[str]]) -> None:
+    """Raise ValueError for a plugin that registers nothing, or a decoder whose name is taken."""
+    if not any(added.values()):
+        raise ValueError(
+            "it registers nothing; a decoder needs @register(name) before its function"
+        )
+    for name in added["decoders"]:
+        taken = {preset for preset in PRESETS if PRESETS[preset].method != name}
+        _check_name("method", name, {*GROUPS, ALL, *taken})
+
+
+def _forget(
+    plugin: PluginName, files: Iterable[Path], registries: dict[str, dict[str, Any]]
+) -> None:
+    """Take back what a plugin registered, and let the modules of its files be imported again."""
+    for kind, names in plugin.registered.items():
+        for name in names:
+            registries[kind].pop(name, None)
     paths = {str(file.resolve()) for file in files}
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if inspect.ismodule(module) else None
@@ -247,7 +264,8 @@ def _reason(error: BaseException, path: Path) -> str:
     ..."."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
     for frame in traceback.extract_tb(error.__traceback__):
-        line = frame.lineno if frame.filename == str(path) else line
+        if frame.filename == str(path):
+            line = frame.lineno
     text = (
         str(error)
         if isinstance(error, ValueError | UserError)

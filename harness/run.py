@@ -93,12 +93,9 @@ def evaluate(
         "limit": limit,
         **options,
     }
-    for name, usual in {
-        "methods": DEFAULT_METHODS,
-        "suite": DEFAULT_SUITES,
-        "model": "nano",
-    }.items():
-        if given[name] == usual:  # as if it were not given: --resume then takes the run's
+    usual = RunOptions()
+    for name in ("methods", "suite", "model"):
+        if given[name] == getattr(usual, name):  # not given: --resume then takes the run's
             del given[name]
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # as the command does
@@ -236,9 +233,7 @@ def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
     from harness.sandbox.program import choose
 
     suites = [
-        suite.title
-        for suite in run.suites.values()
-        if suite.runs_programs() or (suite.foreign and suite.runs_code())
+        suite.title for suite in run.suites.values() if suite.runs_programs() or suite.is_confined()
     ]
     if not suites:
         return []

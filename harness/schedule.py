@@ -99,9 +99,12 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
 
     purpose = purpose_of(options)
     responses: Any = options.responses or ("generated" if options.model == "nano" else None)
-    if responses is None or options.out.exists():
-        needed = "--responses is needed for a model other than nano: a JSONL file, or `generated`"
-        raise UserError(f"{options.out} exists; choose another --out" if responses else needed)
+    if responses is None:
+        raise UserError(
+            "--responses is needed for a model other than nano: a JSONL file, or `generated`"
+        )
+    if options.out.exists():
+        raise UserError(f"{options.out} exists; choose another --out")
     if responses == "generated":
         exchanges = generated_exchanges(purpose.suite, options.examples)
     else:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, signal, stats
 
+Floats = npt.NDArray[np.float64]
 LEVEL = 0.95
 RESAMPLES = 4000
 SEED = 0
@@ -36,7 +37,7 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
     return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))
 
 
-def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.float64]) -> float:
+def effective_trials(values: Floats, clusters: Floats) -> float:
     """How many independent values have a mean as certain as these (n,), of which those of one
     cluster may be alike.
 
@@ -47,7 +48,7 @@ def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.f
     data", Survey Methodology 24, 193-201.
     """
     n = len(values)
-    (_, numbers) = np.unique(clusters, return_inverse=True)
+    _, numbers = np.unique(clusters, return_inverse=True)
     count = int(numbers.max()) + 1
     sums = np.bincount(numbers, values - values.mean())
     clustered = count / (count - 1) * float((sums**2).sum()) if count > 1 else math.inf
@@ -65,41 +66,45 @@ def mcnemar(lost: int, gained: int) -> float:
     return float(stats.binomtest(lost, lost + gained, 0.5).pvalue) if lost + gained else 1.0
 
 
-def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
+def holm(p_values: Sequence[float]) -> Floats:
     """p-values adjusted for a family of tests, in their order, by Holm's step-down procedure.
 
     NaN means not tested: it stays NaN and does not count. Source: Holm (1979), "A simple
     sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 65-70.
     """
     p = np.asarray(p_values, dtype=float)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
+    order = _order(p)
     factors = np.arange(len(order), 0, -1)
     adjusted = np.full(p.shape, math.nan)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
     return adjusted
 
 
-def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> npt.NDArray[np.float64]:
+def _order(p: Floats) -> npt.NDArray[np.intp]:
+    """The places of the p-values that are not NaN, the smallest first."""
+    tested = np.flatnonzero(~np.isnan(p))
+    return tested[np.argsort(p[tested], kind="stable")]
+
+
+def holm_levels(p_values: Sequence[float]) -> Floats:
     """Confidence levels of intervals that agree with Holm's procedure over a family of tests, in
     the order of p_values.
 
-    The k-th smallest of m p-values has the level 1 - (1 - level) / (m - k + 1); from the first that
+    The k-th smallest of m p-values has the level 1 - (1 - LEVEL) / (m - k + 1); from the first that
     is not rejected on, all have that one's. So the interval of a difference excludes 0 where Holm
     rejects it, and nowhere else. NaN stays NaN and does not count.
     """
     adjusted = holm(p_values)
-    tested = np.flatnonzero(~np.isnan(adjusted))
-    order = tested[np.argsort(np.asarray(p_values, dtype=float)[tested], kind="stable")]
+    order = _order(np.asarray(p_values, dtype=float))
     levels = np.full(adjusted.shape, math.nan)
-    rejected = int((adjusted[order] < 1 - level).sum())
+    rejected = int((adjusted[order] < 1 - LEVEL).sum())
     for rank, number in enumerate(order):
-        levels[number] = 1 - (1 - level) / (len(order) - min(rank, rejected))
+        levels[number] = 1 - (1 - LEVEL) / (len(order) - min(rank, rejected))
     return levels
 
 
 def speedup_interval(
-    pairs: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
+    pairs: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
     """Bootstrap interval of the mean over suites of total LLaDA seconds / total method seconds.
 
@@ -114,8 +119,8 @@ def speedup_interval(
 
 
 def speedup_intervals(
-    seconds: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
-) -> npt.NDArray[np.float64]:
+    seconds: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
+) -> Floats:
     """`speedup_interval` of every two of M methods: low and high, (2, M, M), of the row's seconds /
     the column's.
 
@@ -124,7 +129,7 @@ def speedup_intervals(
     if max(len(own) for own in seconds) < 2:
         return np.full((2, seconds[0].shape[1], seconds[0].shape[1]), math.nan)
 
-    def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
+    def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> Floats:
         totals = [
             np.stack([each.take(at).sum(-1) for each in own])
             for own, at in zip(columns, drawn, strict=True)
@@ -138,31 +143,39 @@ def speedup_intervals(
         np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds
     ]
     batch = max(1, min(BATCH, MOST_DRAWN // max(len(own) for own in seconds)))
-    how = {
-        "n_resamples": resamples,
-        "batch": batch,
-        "vectorized": True,
-        "rng": np.random.default_rng(SEED),
-    }
-    found = stats.bootstrap(
-        indices, mean_ratios, confidence_level=level, method="percentile", **how
+    result = stats.bootstrap(
+        indices,
+        mean_ratios,
+        n_resamples=resamples,
+        batch=batch,
+        vectorized=True,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(SEED),
     )
-    return np.stack(found.confidence_interval)
+    return np.stack(result.confidence_interval)
 
 
 def percentile_interval(
     parts: Sequence[npt.NDArray[Any]],
     statistic: Callable[..., Any],
-    level: float = LEVEL,
-    **how: Any,
+    paired: bool = False,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a vectorised statistic at a fixed seed; how: of
-    scipy.stats.bootstrap."""
-    how = {"n_resamples": RESAMPLES, "vectorized": True, "rng": np.random.default_rng(SEED), **how}
-    found = stats.bootstrap(
-        parts, statistic, confidence_level=level, method="percentile", **how
+    """Percentile bootstrap interval of a vectorised statistic at a fixed seed.
+
+    paired: whether the items of the parts are drawn together.
+    """
+    low, high = stats.bootstrap(
+        parts,
+        statistic,
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        paired=paired,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(SEED),
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return float(low), float(high)
 
 
 def paired_score(lost: float, gained: float, n: float, difference: float) -> float:
@@ -261,8 +274,8 @@ def mean_difference_p_values(suites: Sequence[Flips]) -> tuple[float, float]:
         own = np.zeros(2 * weight * discordant + 1)
         own[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
         law = signal.fftconvolve(law, own)
-        low = low - weight * discordant
-        seen = seen + weight * (further - fewer)
+        low -= weight * discordant
+        seen += weight * (further - fewer)
     at = seen - low
     more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in (law[at:], law[: at + 1]))
     return more, less
@@ -328,11 +341,11 @@ def linear_fit(seconds: Mapping[int, float]) -> Fit:
     return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))
 
 
-def mean_interval(values: npt.NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+def mean_interval(values: Floats) -> tuple[float, float]:
     """Percentile bootstrap interval of a mean; of one value alone that value twice."""
     if len(values) < 2:
         return float(values[0]), float(values[0])
-    return percentile_interval([values], np.mean, level)
+    return percentile_interval([values], np.mean)
 
 
 def sampling_bound(outcomes: int, samples: int, level: float) -> float:
@@ -353,14 +366,14 @@ def hoeffding(samples: int, level: float) -> float:
     return math.sqrt(math.log(2 / level) / (2 * samples))
 
 
-def total_ratio_interval(parts: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float, float]:
+def total_ratio_interval(parts: Sequence[Floats]) -> tuple[float, float, float]:
     """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio
     three times.
 
     parts: arrays (items,) of what is above and below; of four, for a ratio of two such ratios.
     """
 
-    def ratio(*drawn: npt.NDArray[np.float64], axis: int = -1) -> Any:
+    def ratio(*drawn: Floats, axis: int = -1) -> Any:
         sums = [part.sum(axis=axis) for part in drawn]
         return sums[0] / sums[1] if len(sums) == 2 else (sums[0] / sums[1]) / (sums[2] / sums[3])
 

@@ -162,25 +162,26 @@ def _own(text: str) -> tuple[str, Space]:
     """The name and the space of an element with values of its own."""
     calls = [parse_call(each) for each in alternatives(text)]
     head = calls[0][0]
-    plugin, _, name = head.rpartition(":")  # of the name alone, for it becomes part of other names
+    plugin, _, decoder = head.rpartition(
+        ":"
+    )  # of the name alone, for it becomes part of other names
     ours = SPACES.get(head)
     presets = methods_named([ours.preset if ours else head])
     if len(presets) > 1:
         raise UserError(f"--decoders {text} names {len(presets)} methods; name them one by one")
     (preset,) = presets.values()
     space = ours or Space(head, preset.row, {})
-    values = {
-        option: tuple({repr(call[option]): call[option] for _, call in calls}.values())
-        for option in calls[0][1]
-    }
-    varied = {option: each for option, each in values.items() if len(each) > 1}
-    fixed = {
-        **space.fixed,
-        **{option: each[0] for option, each in values.items() if option not in varied},
-    }
+    varied = {}
+    fixed = dict(space.fixed)
+    for name in calls[0][1]:
+        values = tuple({repr(call[name]): call[name] for _, call in calls}.values())
+        if len(values) > 1:
+            varied[name] = values
+        else:
+            fixed[name] = values[0]
     defaults = {**structs.asdict(preset.decoder.options()), **preset.options, **fixed}
-    usual = {option: defaults[option] for option in varied if defaults.get(option) is not None}
-    return name.replace("+", "-"), replace(
+    usual = {name: defaults[name] for name in varied if defaults.get(name) is not None}
+    return decoder.replace("+", "-"), replace(
         space, values=varied, fixed=fixed, usual=usual, plugin=plugin.strip()
     )
 
@@ -200,19 +201,8 @@ def settings(
     what decodes alike are one setting. attends: of a block model.
     """
     space = spaces[decoder]
-    in_blocks = attends is not None
-    values = {
-        name: each
-        for name, each in space.values.items()
-        if not (in_blocks and each is UNMASKING.get(name))
-    }
-    if values.get("block_length") is BLOCKS:
-        lengths = [each["gen_length"] for each in suites.values()]
-        values["block_length"] = tuple(
-            block
-            for block in BLOCKS
-            if block is None or all(not each % block and block < each for each in lengths)
-        )
+    lengths = [each["gen_length"] for each in suites.values()]
+    values = _values(space, lengths, attends is not None)
     combinations = [
         dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
     ]
@@ -231,6 +221,23 @@ def settings(
         if len(found) == budget:
             break
     return list(found.values())
+
+
+def _values(space: Space, lengths: Sequence[int], in_blocks: bool) -> dict[str, tuple[Any, ...]]:
+    """The values of a space by option: block lengths that divide all responses, on a block model
+    without those of unmasking."""
+    values = {
+        name: each
+        for name, each in space.values.items()
+        if not (in_blocks and each is UNMASKING.get(name))
+    }
+    if values.get("block_length") is BLOCKS:
+        values["block_length"] = tuple(
+            block
+            for block in BLOCKS
+            if block is None or all(not each % block and block < each for each in lengths)
+        )
+    return values
 
 
 def with_role(element: str, role: str) -> str:
@@ -305,12 +312,12 @@ def settings_tried(options: TuneOptions) -> Settings:
     elements = {}
     decoders = {}
     for decoder in chosen or decoders_for(attends is not None):
-        for setting in settings(decoder, usual, options.budget, options.seed, attends, spaces):
-            for role in roles.values():
-                element = with_role(setting, role)
-                for method in methods_named([element]):
-                    elements[method] = element
-                    decoders[method] = decoder
+        drawn = settings(decoder, usual, options.budget, options.seed, attends, spaces)
+        for setting, role in itertools.product(drawn, roles.values()):
+            element = with_role(setting, role)
+            for method in methods_named([element]):
+                elements[method] = element
+                decoders[method] = decoder
     lengths = {name: defaults["gen_length"] for name, defaults in usual.items()}
     return Settings(spaces, lengths, elements, decoders)
 
@@ -392,9 +399,7 @@ def _decode(options: RunOptions) -> None:
         run(options, Path(scratch), tables=False)
 
 
-def choice_of(
-    chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()
-) -> dict[str, Any]:
+def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space], folder: Path) -> dict[str, Any]:
     """The chosen methods as a file has them, DECODER-tuned-GOAL.
 
     Args:
@@ -421,9 +426,7 @@ def choice_of(
     return methods
 
 
-def described(
-    chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing: Sequence[str] = ()
-) -> str:
+def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: Sequence[str]) -> str:
     """What was chosen, in Markdown: a row per decoder and goal, then sentences on the problems and
     seconds."""
     from harness.measures.choosing import RULE
@@ -445,9 +448,7 @@ def described(
             f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} |"
             f" {row['p_below']:.3f} | {row['speed']:.2f}x | {shown} |"
         )
-    if timing:
-        lines += ["", " ".join(timing)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", " ".join(timing)]) + "\n"
 
 
 def _shown_settings(settings: Mapping[str, dict[str, Any]], space: Space) -> str:

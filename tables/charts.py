@@ -224,9 +224,14 @@ def draw_window_size(run: Run) -> Drawn:
     names = ("measured", "$E[C_k]$, windows of $k$", "$E[C_b]$, actual lengths")
     styles = ("o-", "s--", "^:")
     for name, column, style, color in zip(names, EXPECTED, styles, PALETTE, strict=False):
-        fill = "full" if column == EXPECTED[0] else "none"
-        axes_style = {"color": color, "fillstyle": fill, "marker": style[0], "linestyle": style[1:]}
-        draw(above, series_of_rows(name, first, "window", column), **axes_style)
+        draw(
+            above,
+            series_of_rows(name, first, "window", column),
+            color=color,
+            fillstyle="full" if column == EXPECTED[0] else "none",
+            marker=style[0],
+            linestyle=style[1:],
+        )
     above.set(ylabel="committed per window")
     above.legend()
     for (title, rows), look in zip(by_title.items(), looks(), strict=False):
@@ -305,12 +310,10 @@ def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> 
         if len(scored) > 1:
             by_title[title] = scored
     need(by_title, f"it takes two methods with scores that differ in {option} alone")
-    values = sorted({value for methods in by_title.values() for value in methods}, key=_by_size)
-    numbers = all(isinstance(value, int | float) for value in values)
-    places = dict(zip(values, values if numbers else range(len(values)), strict=True))
+    places = _places(set(itertools.chain(*by_title.values())))
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*by_title, "LLaDA"])
     for (name, methods), look in zip(by_title.items(), looks(), strict=False):
-        shown = [value for value in values if value in methods]
+        shown = [value for value in places if value in methods]
         rows = frame.loc[[methods[value] for value in shown]]
         rows = rows.assign(place=[places[value] for value in shown])
         draw(above, series_of_rows(name, rows, "place", "accuracy"), linestyle="-", **look)
@@ -320,9 +323,16 @@ def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> 
         above.axhline(accuracy, color="0.5", linestyle="--", linewidth=0.8, label="LLaDA")
     above.set(ylabel="accuracy (%)")
     below.set(ylabel="wall-clock speedup", xlabel=label or option)
-    below.set_xticks(list(places.values()), [str(value) for value in values], minor=False)
+    below.set_xticks(list(places.values()), list(map(str, places)), minor=False)
     legend_below(figure, above)
     return figure, left_out
+
+
+def _places(values: set[Any]) -> dict[Any, Any]:
+    """Where values stand on an axis: numbers at themselves, others one after the other."""
+    ordered = sorted(values, key=_by_size)
+    numbers = all(isinstance(value, int | float) for value in ordered)
+    return dict(zip(ordered, ordered if numbers else range(len(ordered)), strict=True))
 
 
 def _by_size(value: Any) -> tuple[bool, float, str]:

@@ -85,7 +85,12 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
         run: as read.
         series: as `parallelism.series_of` has it.
         option: that decoders have several values of, or "".
+
+    Raises:
+        UserError: the run has no items.
     """
+    if run.items.empty:
+        raise UserError(f"{run.folder} holds no items yet; there is nothing to draw")
     drawings: dict[str, Drawing] = {
         "tradeoff": partial(charts.draw_tradeoff, run, series),
         "acceptance": partial(charts.draw_acceptance, run, series),
@@ -112,10 +117,7 @@ def main(line: list[str] | None = None) -> int:
     files = _pairs("--curves takes NAME=FILE", options.curves)
     drawings: dict[str, Drawing] = {}
     if options.run is not None:
-        run = read_measured(options.run)
-        if run.items.empty:
-            raise UserError(f"{options.run} holds no items yet; there is nothing to draw")
-        drawings = drawings_of(run, series, options.against_option)
+        drawings = drawings_of(read_measured(options.run), series, options.against_option)
     if files:
         curves = {name: Path(file) for name, file in files.items()}
         drawings["curves"] = partial(charts.draw_curves, curves)

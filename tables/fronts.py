@@ -116,11 +116,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         few = frame.index[~frame["accuracy_full"]]
         frame = frame.drop(index=few)
         left_out += [f"without {labels[name]}: its accuracy is of fewer problems" for name in few]
-    rows_of = {}
-    for title, names in series_of(run, named or {}).items():
-        rows = frame.loc[[name for name in names if name in frame.index]]
-        if len(rows):
-            rows_of[title] = rows.sort_values("milliseconds")
+    rows_of = _rows_by_series(frame, series_of(run, named or {}))
     tuned = any(TUNED in name for name in frame.index)
     several = any(len(rows) > 1 and REFERENCE not in rows.index for rows in rows_of.values())
     need(tuned or several, "no decoder but LLaDA has two settings that were scored")
@@ -131,17 +127,16 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     for (title, rows), dash in zip(rows_of.items(), dashes, strict=False):
         names = list(rows.index)
         joined = TUNED not in names[0] and differ_in_one_option(run, names)
-        line = {"linestyle": dash if joined else "none", "linewidth": 0.7, "elinewidth": 0.4}
         series.append(series_of_rows(title, rows, "milliseconds", "accuracy"))
-        draw(axes, series[-1], **line, **look[title])
-    best_llada = f"{REFERENCE}{TUNED}accurate"
-    llada = best_llada if best_llada in frame.index else REFERENCE
-    if llada in frame.index:
-        ends = frame.loc[llada, ["accuracy_low", "accuracy_high"]]
-        axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
-    front = frame.loc[front_of(frame["milliseconds"], frame["accuracy"])]
-    style = {"where": "post", "color": "0.8", "linewidth": 2, "zorder": 0}
-    axes.step(front["milliseconds"], front["accuracy"], **style)
+        draw(
+            axes,
+            series[-1],
+            linestyle=dash if joined else "none",
+            linewidth=0.7,
+            elinewidth=0.4,
+            **look[title],
+        )
+    _draw_background(axes, frame)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
@@ -149,6 +144,31 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         figure.set_size_inches(*new_figure(2.3, entries=list(rows_of))[0].get_size_inches())
         legend_below(figure, axes)
     return figure, left_out
+
+
+def _rows_by_series(
+    frame: pd.DataFrame, series: Mapping[str, list[str]]
+) -> dict[str, pd.DataFrame]:
+    """The rows of each series that has any, fastest first."""
+    rows_of = {}
+    for title, names in series.items():
+        rows = frame.loc[[name for name in names if name in frame.index]]
+        if len(rows):
+            rows_of[title] = rows.sort_values("milliseconds")
+    return rows_of
+
+
+def _draw_background(axes: Axes, frame: pd.DataFrame) -> None:
+    """LLaDA's band, and the front's line."""
+    best_llada = f"{REFERENCE}{TUNED}accurate"
+    llada = best_llada if best_llada in frame.index else REFERENCE
+    if llada in frame.index:
+        ends = frame.loc[llada, ["accuracy_low", "accuracy_high"]]
+        axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
+    front = frame.loc[front_of(frame["milliseconds"], frame["accuracy"])]
+    axes.step(
+        front["milliseconds"], front["accuracy"], where="post", color="0.8", linewidth=2, zorder=0
+    )
 
 
 def _accuracy_label(run: Run, suite: str | None) -> str:

@@ -1,7 +1,6 @@
 """Tables become text: LaTeX (booktabs, multirow, graphicx), Markdown, HTML, CSV, and PDF."""
 
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from tabulate import tabulate
 
 from harness.errors import UserError, explained
 from harness.measures.card import Card
+from harness.records.store import write_atomically
 from tables.table import Cell, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -180,8 +180,6 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
             advice = f"; apt-get install {missing[0]}" if missing else ""
             raise UserError(f"pdflatex could not compile the tables: {complaint}{advice}")
         path = folder / NAME
-        part = folder / f".{NAME}.part"
         with explained(f"cannot write {path}", OSError, instead="choose another folder with --out"):
-            shutil.copyfile(build / NAME, part)
-            part.replace(path)
+            write_atomically(path, (build / NAME).read_bytes())
     return path

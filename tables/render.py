@@ -62,11 +62,6 @@ WANTED = ("intervals", "paper", "against", "measures", "published")  # options o
 WIDEST = 10_000  # columns of a terminal
 
 
-def render(run: Run, **tables: Any) -> dict[str, str]:
-    """File name -> content of every table of a run; arguments and errors as of `tables_of`."""
-    return as_files(tables_of(run, **tables))
-
-
 def tables_of(run: Run, intervals: bool = False, **wanted: Any) -> list[Table]:
     """Every table of a run.
 
@@ -141,12 +136,17 @@ def main(line: list[str] | None = None) -> int:
                 "no paper.md: the paper's tables have none of this run's methods (by label) on its"
                 " suites"
             )
-        if options.pdf and shutil.which("pdflatex"):
-            pages = [text for name, text in files.items() if name.endswith(".tex")]
-            print(f"compiled: {write_pdf(pages, out)}")
-        elif options.pdf:
-            print("no tables.pdf: pdflatex is missing; apt-get install texlive-latex-extra")
+        if options.pdf:
+            print(_compiled(files, out))
     return 0
+
+
+def _compiled(files: dict[str, str], folder: Path) -> str:
+    """Make tables.pdf, where pdflatex is there; a line on it."""
+    if not shutil.which("pdflatex"):
+        return "no tables.pdf: pdflatex is missing; apt-get install texlive-latex-extra"
+    pages = [text for name, text in files.items() if name.endswith(".tex")]
+    return f"compiled: {write_pdf(pages, folder)}"
 
 
 def show(tables: Sequence[Table], folder: Path) -> None:

@@ -6,10 +6,11 @@ idle machine.
     python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
     python -m harness.bench --gpu --out FILE     # a machine with one GPU, in about ten minutes
 
-`--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random
-weights, bf16), and what decoders take beyond their passes; then responses and passes with CUDA
-graphs. It needs no OpenCompass and no download; the record is written after every part.
-`--device cpu` tries the same on a tiny shape.
+`--gpu` measures nano's responses against the golden records; at LLaDA-8B's shape (random weights,
+bf16, a vocabulary of 126,464) what decoders take beyond the model's calls at prompts of 100 to 900
+tokens, greedy and sampled, with every line of code that waits for the device; the passes of that
+shape; then responses and passes with CUDA graphs. It needs no OpenCompass and no download; the
+record is written after every part. `--device cpu` tries the same on a tiny shape.
 """
 
 from __future__ import annotations
@@ -32,10 +33,56 @@ if TYPE_CHECKING:
     from model_wrappers import Backbone
 
 GOLDEN = Path(__file__).resolve().parents[2] / "results" / "golden" / "nano"
-OVERHEAD = (  # whose work beyond their passes --gpu measures
-    "llada,threshold,fef-2,fef-fast,fef-two-stream"
-)
+# Whose work beyond the calls of the model --gpu measures.
+APART = "llada,threshold,ssd,fef-2,fef-fast,fef-two-stream"
 Tables = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by name, and what they say in words
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much --gpu measures.
+
+    Attributes:
+        arch: the shape of the passes.
+        rows: of a verification.
+        repeats: rounds of which the median is taken.
+        problems: golden ones of a suite.
+        methods: of the golden records (None: all).
+        lengths: prompt and response of the passes.
+        prompts: lengths of the prompts that decoders are measured with.
+        response: tokens of the responses to these.
+    """
+
+    arch: str
+    rows: str
+    repeats: int
+    problems: int
+    methods: list[str] | None
+    lengths: tuple[tuple[int, int], ...]
+    prompts: tuple[int, ...]
+    response: int
+
+
+LARGE = Size(
+    arch="llada-8b",
+    rows="1,2,4,8,16",
+    repeats=3,
+    problems=5,
+    methods=None,
+    lengths=((144, 256), (488, 512)),
+    prompts=(100, 400, 900),
+    response=32,
+)
+SMALL = Size(
+    arch="llada-tiny",
+    rows="1,2",
+    repeats=1,
+    problems=1,
+    methods=["llada", "fef-two-stream"],
+    lengths=((24, 16), (40, 24)),
+    prompts=(16, 40),
+    response=8,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,43 +200,50 @@ def parts(device: str) -> Iterator[Tables]:
     some failed."""
     import torch
 
-    from harness.bench.decoders import bench_methods, bench_prompts, bench_responses
+    from harness.bench.decoders import bench_apart, bench_responses
+    from harness.bench.passes import random_ids
+    from harness.bench.shapes import random_backbone
     from harness.records.store import read_run
     from harness.runs.selection import methods_named
-    from model_wrappers import load_backbone
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("torch sees no GPU; to try this without one, on a tiny shape: --device cpu")
     small = not device.startswith("cuda")
-    arch, rows, repeats = ("llada-tiny", "1,2", 1) if small else ("llada-8b", "1,2,4,8,16", 5)
-    problems, methods = (1, ["llada", "fef-two-stream"]) if small else (15, None)
+    size = SMALL if small else LARGE
 
     def responses(graphs: bool = False) -> Tables:
-        return bench_responses(read_run(GOLDEN, windows=False), device, problems, methods, graphs)
+        golden = read_run(GOLDEN, windows=False)
+        return bench_responses(golden, device, size.problems, size.methods, graphs)
 
     def passes(prompt: int, response: int, graphs: bool = False) -> Tables:
-        shape = replace(BenchOptions(), arch=arch, device=device, dtype="bfloat16", graphs=graphs)
-        return costs(replace(shape, prompt=prompt, response=response, rows=rows, repeats=repeats))
+        shape = BenchOptions(
+            arch=size.arch,
+            device=device,
+            dtype="bfloat16",
+            graphs=graphs,
+            prompt=prompt,
+            response=response,
+            rows=size.rows,
+            repeats=size.repeats,
+        )
+        return costs(shape)
 
-    def overhead() -> Tables:
-        backbone = load_backbone("nano", device, "bfloat16")
-        prompts = bench_prompts(backbone)[:problems]
-        return {
-            "methods": bench_methods(
-                backbone, prompts, 8 if small else 48, repeats, methods_named(OVERHEAD)
-            )
-        }, []
+    def apart() -> Tables:
+        backbone = random_backbone(size.arch, device, "bfloat16")
+        longest = random_ids(backbone.vocab_size, size.prompts[-1], torch.device("cpu"))[0]
+        prompts = [longest[:length] for length in size.prompts]
+        presets = methods_named(APART)
+        table, notes = bench_apart(backbone, prompts, size.response, presets, (0.0, 1.0))
+        return {"decoders": table}, notes
 
-    lengths = ((24, 16), (40, 24)) if small else ((144, 256), (488, 512))
-    measurements: dict[str, Callable[[], Tables]] = {"responses": responses}
-    measurements |= {f"passes, {sum(pair)} tokens": partial(passes, *pair) for pair in lengths}
-    measurements["overhead"] = overhead
+    measurements: dict[str, Callable[[], Tables]] = {"responses": responses, "apart": apart}
+    for pair in size.lengths:
+        measurements[f"passes, {sum(pair)} tokens"] = partial(passes, *pair)
     if not small:
         measurements["responses, CUDA graphs"] = partial(responses, True)
-        measurements |= {
-            f"passes, {sum(pair)} tokens, CUDA graphs": partial(passes, *pair, True)
-            for pair in lengths
-        }
+        for pair in size.lengths:
+            name = f"passes, {sum(pair)} tokens, CUDA graphs"
+            measurements[name] = partial(passes, *pair, True)
     failed = []
     for name, part in measurements.items():
         try:

@@ -1,8 +1,11 @@
 """What responses cost: against the forwards that they make, and on golden problems."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,9 +20,10 @@ from harness.records.environment import interleaved, seconds_of
 from harness.records.store import KEY, Run
 from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, problems, suite_named
-from model_wrappers import Backbone, Trace, decode, load_backbone
+from model_wrappers import Backbone, Decoded, Trace, decode, load_backbone
 from model_wrappers.chat import encode_question
 from model_wrappers.costs import costs_of, hash_of
+from model_wrappers.decoders import decoder_named
 
 AT_ONCE = 5  # golden problems that pass through all methods before the next ones
 
@@ -73,6 +77,89 @@ def bench_methods(
             }
         )
     return pd.DataFrame(rows)
+
+
+def bench_apart(
+    backbone: Backbone,
+    prompts: Sequence[torch.Tensor],
+    response: int,
+    presets: dict[str, Preset],
+    temperatures: Sequence[float],
+) -> tuple[pd.DataFrame, list[str]]:
+    """What decoders take beyond the calls of the model, a row per method, temperature and prompt.
+
+    "model" and "decoder" are milliseconds a call of the model, the device synchronised around each
+    call; "waits" how often the host waits for the device between two calls, seen in a response of
+    its own that is not timed.
+
+    Args:
+        backbone: of random weights, where prompts are random too.
+        prompts: LongTensors (P,).
+        response: tokens.
+        presets: the methods.
+        temperatures: those that a method is defined at.
+
+    Returns:
+        The table, and every line of code that waits, with how often a call of the model it does.
+    """
+    model, calls_seconds = with_timed_calls(backbone)
+    source = "random" if backbone.tokenizer is None else "text"
+    rows = []
+    waiting: Counter[str] = Counter()
+    all_calls = 0
+    for name, options in _apart_options(backbone, response, presets, temperatures):
+        lines, calls = waits_of(partial(decode, backbone, prompts[0], **options), backbone)
+        waiting += lines
+        all_calls += calls
+        for prompt_P in prompts:
+            calls_seconds.clear()
+            trace = decode(model, prompt_P, **options).trace
+            in_calls = sum(calls_seconds)
+            rows.append(
+                {
+                    "method": name,
+                    "temperature": options["temperature"],
+                    "prompt": f"{len(prompt_P)} ({source})",
+                    "calls": trace.forwards,
+                    "model, ms a call": 1e3 * in_calls / trace.forwards,
+                    "decoder, ms a call": 1e3 * (trace.seconds - in_calls) / trace.forwards,
+                    "waits a call": lines.total() / calls,
+                }
+            )
+    notes = [
+        f"{line}: {count / all_calls:.2f} waits a call" for line, count in waiting.most_common()
+    ]
+    return pd.DataFrame(rows), notes
+
+
+def _apart_options(
+    backbone: Backbone, response: int, presets: dict[str, Preset], temperatures: Sequence[float]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What `decode` takes for every preset, at the temperatures that its decoder is defined at."""
+    # As in the main table a block of LLaDA's loop has a part of the response.
+    settings = {"gen_length": response, "block_length": max(1, response // 2)}
+    for name, options in options_of(backbone, "bench", presets, settings).items():
+        # PC-Sampler's token counts fit one vocabulary, and change no cost.
+        options.pop("baseline", None)
+        for temperature in temperatures:
+            if temperature == 0 or not decoder_named(options["method"]).greedy_only:
+                yield name, options | {"temperature": temperature}
+
+
+def waits_of(run: Callable[[], Decoded], backbone: Backbone) -> tuple[Counter[str], int]:
+    """The lines of code that make the host wait for the device in a response, with how often they
+    do, and the response's calls of the model; none on a CPU."""
+    if backbone.device.type != "cuda":
+        return Counter(), run().trace.forwards
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            calls = run().trace.forwards
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [warning for warning in seen if "synchroniz" in str(warning.message)]
+    return Counter(f"{Path(wait.filename).name}:{wait.lineno}" for wait in waits), calls
 
 
 def with_timed_calls(backbone: Backbone) -> tuple[Backbone, list[float]]:

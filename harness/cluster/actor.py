@@ -14,7 +14,8 @@ import pickle
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -119,41 +120,44 @@ def pickled(options: RunOptions) -> bytes:
     listed = [options.methods] if isinstance(options.methods, str) else options.methods
     named, values = zip(*map(split_options, listed), strict=True)
     methods = [each if isinstance(each, str) else decoder_named(each) for each in named]
-    given = [
-        each.source
-        for each in methods
-        if isinstance(each, Decoder) and not isinstance(each.source, str)
-    ]
-    registered = {name: known for name, known in METHODS.items() if known.source in given}
-    for decoder in (*methods, *registered.values()):
-        if isinstance(decoder, Decoder):
-            # kept by the decoder, for elsewhere its annotation has no module to be read in
-            _ = decoder.options
-    modules = {
-        sys.modules.get(str(getattr(function, "__module__", None))) for function in given
-    } - {None}
-
-    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]
-        def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, msgspec.Meta):
-                rules = {name: rule for name in META if (rule := getattr(value, name)) is not None}
-                return partial(msgspec.Meta, **rules), ()
-            if isinstance(value, type) and issubclass(value, Options) and not _is_ours(value):
-                return _reduced(value)
-            return super().reducer_override(value)
-
+    decoders = [method for method in methods if isinstance(method, Decoder)]
+    functions = [decoder.source for decoder in decoders if not isinstance(decoder.source, str)]
+    registered = {name: known for name, known in METHODS.items() if known.source in functions}
+    for decoder in (*decoders, *registered.values()):
+        # kept by the decoder, for elsewhere its annotation has no module to be read in
+        _ = decoder.options
+    content = replace(options, methods=tuple(zip(methods, values, strict=True))), registered
     buffer = BytesIO()
-    own = [module for module in modules if not _is_ours(module)]
-    for module in own:
+    with _by_value(functions):
+        _Pickler(buffer).dump(content)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]
+    """Pickles structs of options from outside with their fields and rules."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, msgspec.Meta):
+            rules = {name: getattr(value, name) for name in META}
+            return partial(msgspec.Meta, **rules), ()
+        if isinstance(value, type) and issubclass(value, Options) and not _is_ours(value):
+            return _reduced(value)
+        return super().reducer_override(value)
+
+
+@contextmanager
+def _by_value(functions: Iterable[Any]) -> Iterator[None]:
+    """Let the modules of functions be pickled with their code, where other machines lack them."""
+    names = {str(getattr(function, "__module__", None)) for function in functions}
+    modules = [sys.modules[name] for name in names & sys.modules.keys()]
+    others = [module for module in modules if not _is_ours(module)]
+    for module in others:
         cloudpickle.register_pickle_by_value(module)
     try:
-        Pickler(buffer).dump(
-            (replace(options, methods=tuple(zip(methods, values, strict=True))), registered)
-        )
+        yield
     finally:
-        for module in own:
+        for module in others:
             cloudpickle.unregister_pickle_by_value(module)
-    return buffer.getvalue()
 
 
 def unpickled(content: bytes) -> RunOptions:
@@ -171,11 +175,7 @@ def _reduced(struct: type[Options]) -> tuple[Any, ...]:
     """How pickle makes a struct: its fields, which cloudpickle does not know of, then what else is
     in its class."""
     fields = [
-        (
-            (each.name, each.type, each.default)
-            if each.default is not msgspec.NODEFAULT
-            else (each.name, each.type, msgspec.field(default_factory=each.default_factory))
-        )
+        (each.name, each.type, {"default": each.default, "default_factory": each.default_factory})
         for each in msgspec.structs.fields(struct)
     ]
     rest = {
@@ -189,7 +189,8 @@ def _reduced(struct: type[Options]) -> tuple[Any, ...]:
 
 
 def _struct(name: str, fields: list[Any], bases: tuple[type, ...], module: str) -> type:
-    return msgspec.defstruct(name, fields, bases=bases, module=module, kw_only=True)
+    defined = [(field, kind, msgspec.field(**defaults)) for field, kind, defaults in fields]
+    return msgspec.defstruct(name, defined, bases=bases, module=module, kw_only=True)
 
 
 def _set(struct: type, values: dict[str, Any]) -> None:

@@ -64,23 +64,19 @@ def _connected(workers: Workers) -> Iterator[Any]:
         "logging_level": "ERROR",
     }
     if workers.address is None:
-        total = {
-            "num_cpus": workers.count * max(1, workers.threads),
-            "num_gpus": math.ceil(workers.count * workers.gpus),
-        }
         options |= {
             "address": "local",
             "include_dashboard": False,
             "object_store_memory": STORE,
-            **total,
+            "num_cpus": workers.count * max(1, workers.threads),
+            "num_gpus": math.ceil(workers.count * workers.gpus),
         }
     else:
         options |= {"address": workers.address}
     try:
         ray.init(**options)
-    except (
-        Exception
-    ) as error:  # a start that takes Ray more than 30 seconds raises a bare Exception
+    except Exception as error:
+        # a start that takes Ray more than 30 seconds raises a bare Exception
         where = "on this machine" if workers.address is None else f"at {workers.address}"
         raise UserError(f"no Ray cluster {where}: {first_line(error)}{hint(workers)}") from error
     try:

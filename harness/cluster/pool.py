@@ -106,8 +106,6 @@ class RayPool:
             try:
                 found.append(self._ray.get(ref))
             except self._ray.exceptions.RayError as error:
-                if (wrong := _user_error(error)) is not None:
-                    raise wrong from error
                 self._replace(
                     worker, f"worker {worker.name} died at its first response: {_reason(error)}"
                 )
@@ -117,16 +115,7 @@ class RayPool:
         """As WorkerPool says. Raises UserError for what is wrong with the run itself, and if no
         worker is left."""
         while True:
-            for worker in self._workers:
-                if (
-                    worker.ready
-                    and worker.waits is None
-                    and (chunk := queue.take(worker.name)) is not None
-                ):
-                    worker.chunk = chunk
-                    worker.waits = worker.actor.decode.options(num_returns="streaming").remote(
-                        chunk
-                    )
+            self._hand_out(queue)
             if not any(worker.chunk for worker in self._workers) and queue.empty:
                 return
             self._look_for_room()
@@ -134,22 +123,31 @@ class RayPool:
                 if worker.chunk is None:
                     self._advance(worker, queue)
                 elif (result := self._next(worker, queue)) is not None:
-                    self._deaths = 0 if isinstance(result, Response) else self._deaths
+                    if isinstance(result, Response):
+                        self._deaths = 0
                     yield worker.name, result
+
+    def _hand_out(self, queue: Queue) -> None:
+        """Give every idle worker a chunk, as long as there are any."""
+        for worker in self._idle:
+            worker.chunk = queue.take(worker.name)
+            if worker.chunk is not None:
+                decode = worker.actor.decode.options(num_returns="streaming")
+                worker.waits = decode.remote(worker.chunk)
+
+    @property
+    def _idle(self) -> list[RemoteWorker]:
+        return [worker for worker in self._workers if worker.ready and worker.waits is None]
 
     def about(self) -> dict[str, Any]:
         """{"workers": by name host, device, cores, threads, and receipts at the start and the end}.
 
         Of a worker that is busy, because the run was stopped, there is no receipt of the end.
         """
-        idle = [worker for worker in self._workers if worker.ready and worker.waits is None]
-        if self._about and self._began:
+        idle = self._idle
+        if self._began and idle:
             refs = [worker.actor.ask.remote("receipt") for worker in idle]
-            done, _ = (
-                self._ray.wait(refs, num_returns=len(refs), timeout=RECEIPT_WITHIN)
-                if refs
-                else ([], [])
-            )
+            done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=RECEIPT_WITHIN)
             for worker, ref in zip(idle, refs, strict=True):
                 # of a worker that died while it was idle
                 with suppress(self._ray.exceptions.RayError):
@@ -170,12 +168,10 @@ class RayPool:
     def _wait(self) -> list[RemoteWorker]:
         """The workers that have something to say, or none within a second."""
         waiting = {worker.waits: worker for worker in self._workers if worker.waits is not None}
-        ready, _ = (
-            self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
-            if waiting
-            else ([], [])
-        )
-        if waiting and not ready:
+        if not waiting:
+            return []
+        ready, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+        if not ready:
             ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=1.0)
         return [waiting[ref] for ref in ready]
 
@@ -183,18 +179,20 @@ class RayPool:
         """A worker that is starting has answered: load, or be ready. queue: of a run that is going
         on."""
         try:
-            self._go_on(worker, self._ray.get(worker.waits))
-        except self._ray.exceptions.RayError as error:
+            self._go_on(worker, self._reply(worker))
+        except UserError as error:
             # While a run is going on it is tried again; before, what is wrong is the user's to put
             # right.
-            wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
-            if queue is None:
-                raise wrong from error
-            self._replace(worker, first_line(wrong), worker.failures + 1)
-        except UserError as error:  # no cores for it there, or it is not like the others
             if queue is None:
                 raise
-            self._replace(worker, f"{error}", worker.failures + 1)
+            self._replace(worker, first_line(error), worker.failures + 1)
+
+    def _reply(self, worker: RemoteWorker) -> Any:
+        """What a worker that is starting has answered. Raises UserError if it could not start."""
+        try:
+            return self._ray.get(worker.waits)
+        except self._ray.exceptions.RayError as error:
+            raise UserError(f"a worker could not start: {_reason(error)}") from error
 
     def _go_on(self, worker: RemoteWorker, reply: Any) -> None:
         if not worker.name:
@@ -251,8 +249,6 @@ class RayPool:
         except StopIteration:
             worker.waits = worker.chunk = None
         except self._ray.exceptions.RayError as error:
-            if (wrong := _user_error(error)) is not None:
-                raise wrong from error
             reason = _reason(error)
             queue.give_back(worker.chunk, reason)
             self._deaths += 1
@@ -300,24 +296,23 @@ class RayPool:
             )
 
 
-def _user_error(error: BaseException) -> UserError | None:
-    """What a worker found wrong with the run itself, as the run without workers would say it."""
-    cause = getattr(error, "cause", None)
-    return UserError(str(cause)) if isinstance(cause, UserError | ValueError) else None
-
-
 def _reason(error: BaseException) -> str:
-    """How a worker died, in a few words."""
+    """How a worker died, in a few words.
+
+    Raises:
+        UserError: what the worker found wrong with the run itself, as the run without workers
+            would say it.
+    """
     from ray import exceptions
 
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, UserError | ValueError):
+        raise UserError(str(cause)) from error
     if isinstance(error, exceptions.OutOfMemoryError):
         return "Ray ended it, for its node was out of memory"
     if isinstance(error, exceptions.RayTaskError):
-        cause = error.cause
         return (
-            f"{type(cause).__name__}: {first_line(cause)}"
-            if cause is not None
-            else first_line(error)
+            first_line(error) if cause is None else f"{type(cause).__name__}: {first_line(cause)}"
         )
     if "node has died" in str(error) or isinstance(error, exceptions.NodeDiedError):
         return "its node is gone"

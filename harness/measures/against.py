@@ -61,7 +61,11 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     """
     methods = list(method_labels(run))
     suites = list(suite_titles(run))
-    pairs = paired(run, reference) if reference in methods else {}
+    if reference not in methods:
+        raise UserError(
+            f"--against {reference}: the run has no such method{meant(reference, methods)}"
+        )
+    pairs = paired(run, reference)
     rows = []
     for method in methods:
         of_method = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
@@ -73,9 +77,7 @@ def against(run: Run, reference: str) -> pd.DataFrame:
             rows.append(_row(method, ALL, list(of_method.values()), whole))
     if not rows:
         wrong = "no other method shares problems with it"
-        if reference not in methods:
-            wrong = f"the run has no such method{meant(reference, methods)}"
-        elif not any(method == reference for method, _ in pairs):
+        if not any(method == reference for method, _ in pairs):
             wrong = "there are no items of it yet"
         raise UserError(f"--against {reference}: {wrong}")
     return with_words(pd.DataFrame(rows)).drop(columns="flips")

@@ -23,7 +23,7 @@ from harness.measures.table import (
 )
 from harness.records.files import ships
 from harness.records.schema import SuiteName
-from harness.records.store import KEY, Run
+from harness.records.store import KEY, Run, key_of
 from harness.suites.registry import FOREIGN, SUITES, suite_named
 
 Card = dict[str, str]
@@ -54,21 +54,16 @@ def card_of(run: Run, frame: pd.DataFrame) -> Card:
         frame: rows of `measure` of the methods and suites that are shown.
     """
     config = run.config
-    speed = run.speed or run
-    sessions = speed.meta.sessions
     environment = run.meta.environment
     scoring = run.meta.scoring
     labels = method_labels(run)
     lengths = {suite: _lengths(run, suite) for suite in config.suites}
-    starts = [(session.get("start") or {}).get("busy_percent") for session in sessions]
     fef = {
         PurePath(name).name for role in FEF_ROLES for name in config.models.get(role, {}).values()
     }
-    disturbed = speed.items.reindex(columns=["disturbed"])
     ends = run.items.reindex(columns=["eos_tokens", "post_stop_tokens"]).dropna()
     card: dict[str, Any] = {
         **_problems(run, frame),
-        "data": config.data if isinstance(config.data, str) else "",
         "baseline": "" if REFERENCE in config.methods else f"no {REFERENCE}: no Speed, no Fwd.",
         "other tokenizer": _listed(labels[method] for method in sorted(other_tokenizers(run))),
         "response tokens": _by_suite(run, lengths),
@@ -76,14 +71,9 @@ def card_of(run: Run, frame: pd.DataFrame) -> Card:
         "FeF-DLLM's weights": _listed(sorted(fef)),
         **_machine(run),
         **_speed(run),
-        "drift": _drift_text(speed),
-        "disturbed responses": _share(disturbed["disturbed"].eq(True)),
-        "busy before": ", ".join(f"{percent:.0f}%" for percent in starts if percent),
-        "GPU throttling": _throttling(sessions),
-        "sessions": len(sessions),
-        "sessions without an end": sum(not session.get("end") for session in sessions),
+        **_sessions(run.speed or run),
         "left out": _left_out(run),
-        "not scored": _by_suite(run, scoring.get("not_scored") or {}),
+        "not scored": _by_suite(run, scoring.get("not_scored", {})),
         "misjudged": _by_suite(run, _misjudged(run)),
         "sandbox": scoring.get("sandbox"),
         "without an end of text": _share(ends.sum(axis=1) == 0),
@@ -117,6 +107,7 @@ def _problems(run: Run, frame: pd.DataFrame) -> Card:
         "files": _by_suite(run, {suite: name for suite, name in names.items() if name}),
         "seeds": _listed(draws) if len(draws) > 1 else "",
         "responses": f"{responses} of {expected}" if responses < expected else "",
+        "data": run.config.data if isinstance(run.config.data, str) else "",
     }
 
 
@@ -245,6 +236,21 @@ def _share(flags: pd.Series) -> str:
     return f"{count} of {len(flags)}" if count else ""
 
 
+def _sessions(run: Run) -> dict[str, Any]:
+    """What disturbed the sessions that the seconds are of."""
+    sessions = run.meta.sessions
+    starts = [(session.get("start") or {}).get("busy_percent") for session in sessions]
+    disturbed = run.items.reindex(columns=["disturbed"])
+    return {
+        "drift": _drift_text(run),
+        "disturbed responses": _share(disturbed["disturbed"].eq(True)),
+        "busy before": ", ".join(f"{percent:.0f}%" for percent in starts if percent),
+        "GPU throttling": _throttling(sessions),
+        "sessions": len(sessions),
+        "sessions without an end": sum(not session.get("end") for session in sessions),
+    }
+
+
 def _throttling(sessions: list[dict[str, Any]]) -> str:
     """The reasons that GPUs gave at the end of sessions."""
     receipts = [*sessions]
@@ -259,7 +265,7 @@ def _left_out(run: Run) -> str:
     """Responses that ended their workers, and were not decoded later."""
     rows = [row for session in run.meta.sessions for row in session.get("left_out", [])]
     there = set(run.items.reindex(columns=KEY).itertuples(index=False, name=None))
-    reasons = {tuple(row[name] for name in KEY): row["reason"] for row in rows}
+    reasons = {key_of(row): row["reason"] for row in rows}
     missing = [reason for key, reason in reasons.items() if key not in there]
     return f"{len(missing)} ({'; '.join(dict.fromkeys(missing))})" if missing else ""
 
@@ -285,7 +291,7 @@ def _same_problems(run: Run) -> str:
     """Suites of one file, which means and intervals over suites take for problems of their own."""
     titles = suite_titles(run)
     suites: dict[str, list[str]] = {}
-    for suite, file in (run.meta.data.get("files") or {}).items():
+    for suite, file in run.meta.files.items():
         if suite in titles and file.get("sha256"):
             suites.setdefault(file["sha256"], []).append(titles[suite])
     return "; ".join(" and ".join(same) for same in suites.values() if len(same) > 1)

@@ -20,6 +20,7 @@ from harness.measures.table import (
     PAIR,
     REFERENCE,
     TRIALS,
+    by_pair,
     checked_items,
     checkpoint_names,
     measure,
@@ -80,7 +81,7 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
     pairs = {}
     compared = 1.0 if timed(run) else math.nan
     shared = shared_with_reference(checked_items(run), reference)
-    for (method, suite), items in shared.groupby(PAIR, observed=True):
+    for (method, suite), items in by_pair(shared):
         difference = (items["verdict"] - items["verdict_reference"]).dropna()
         problems = items["problem"][difference.index]
         seconds = items[BOTH_SECONDS] if run.speed is None else items[BOTH_SECONDS].dropna()

@@ -25,6 +25,7 @@ from harness.measures.table import (
     REFERENCE,
     UNTIL,
     by_name,
+    by_pair,
     checked_items,
     measure_windows,
     method_labels,
@@ -96,7 +97,7 @@ def token_ledger(run: Run) -> pd.DataFrame:
     items["written"] = items["content"] + items["post_stop_tokens"]
     items["generated"] = items["written"] + items["eos_tokens"]
     items["seen"] = items["written"] + items["prompt_tokens"]
-    groups = items.groupby(PAIR, observed=True)
+    groups = by_pair(items)
     ledger = groups[[*UNTIL, *TOKENS, *PASSES]].mean()
     ledger["items"] = groups.size()
     ledger["seconds_per_item"] = groups["seconds"].mean()
@@ -105,9 +106,9 @@ def token_ledger(run: Run) -> pd.DataFrame:
     for name, (above, below) in DEFINITIONS.items():
         if name.endswith(MEAN_OF_RATIOS):
             ratios = items[PAIR].assign(ratio=items[above] / items[below])
-            ledger[name] = ratios.groupby(PAIR, observed=True)["ratio"].mean()
+            ledger[name] = by_pair(ratios)["ratio"].mean()
         else:
-            both = items.dropna(subset=[above, below]).groupby(PAIR, observed=True)
+            both = by_pair(items.dropna(subset=[above, below]))
             ledger[name] = both[above].mean() / both[below].mean().replace(0, math.nan)
     ledger[["flop", "joules"]] = groups[["flop", "joules"]].mean()
     ledger["peak_bytes"] = groups["peak_bytes"].max()

@@ -113,7 +113,7 @@ def measure(run: Run) -> pd.DataFrame:
         UserError: there are no items, or they are damaged.
     """
     items = checked_items(run)
-    frame = items.groupby(PAIR, observed=True).agg(
+    frame = by_pair(items).agg(
         items=("item", "size"),
         scored=("verdict", "count"),
         right=("verdict", "sum"),
@@ -141,7 +141,7 @@ def _add_seeds(frame: pd.DataFrame, run: Run, items: pd.DataFrame) -> None:
     by_seed: dict[Any, tuple[float, ...]] = {}
     draws = len(run.config.draws)
     if draws > 1:
-        for pair, rows in items.dropna(subset="verdict").groupby(PAIR, observed=True):
+        for pair, rows in by_pair(items.dropna(subset="verdict")):
             verdicts = rows["verdict"].to_numpy()
             frame.loc[pair, TRIALS] = effective_trials(verdicts, rows["problem"].to_numpy())
             seeds = rows.groupby("draw")["verdict"]
@@ -159,7 +159,7 @@ def measure_windows(run: Run) -> pd.DataFrame:
     tested drafts. committed_per_window: mean of positions. windows: how many. Raises UserError as
     `measure` does.
     """
-    sums = checked_items(run).groupby(PAIR, observed=True)[COUNTED].sum()
+    sums = by_pair(checked_items(run))[COUNTED].sum()
     tested = sums["accepted"] + sums["rejected"]
     rates = pd.DataFrame(
         {"acceptance": sums["accepted"] / sums["proposed"], "alpha": sums["accepted"] / tested}
@@ -183,7 +183,7 @@ def checked_items(run: Run) -> pd.DataFrame:
         )
     columns: dict[str, Any] = {}
     for name in ("item", *SPENT, *COUNTED):
-        values = _numbers(items, name)
+        values = floats_of(items, name)
         least = math.ulp(0.0) if name == "seconds" else 0.0  # a random baseline makes no forwards
         elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
         wrong = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
@@ -194,11 +194,11 @@ def checked_items(run: Run) -> pd.DataFrame:
                 " remove that line"
             )
         columns[name] = values
-    columns |= {name: _numbers(items, name) for name in OPTIONAL}
+    columns |= {name: floats_of(items, name) for name in OPTIONAL}
     columns |= draws_of(run, columns["item"])
     columns |= categoricals(items, run)
-    columns["verdict"] = _numbers(items, "correct")
-    columns["disturbed"] = _numbers(items, "disturbed")
+    columns["verdict"] = floats_of(items, "correct")
+    columns["disturbed"] = floats_of(items, "disturbed")
     hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
     tokens = pd.factorize(hashes)[0]
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
@@ -210,7 +210,7 @@ def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
     """The items with the part of their method's seconds on the suite that was disturbed; beyond
     MOST_DISTURBED seconds are NaN."""
     items[DISTURBED] = items["seconds"].where(items["disturbed"] == 1, 0.0)
-    sums = items.groupby(PAIR, observed=True)[[DISTURBED, "seconds"]].transform("sum")
+    sums = by_pair(items)[[DISTURBED, "seconds"]].transform("sum")
     items[DISTURBED] = (sums[DISTURBED] / sums["seconds"]).fillna(0.0)
     items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL, "draw_seconds", "joules"]] = (
         math.nan
@@ -265,6 +265,11 @@ def categoricals(frame: pd.DataFrame, run: Run) -> dict[str, pd.Categorical]:
     return {name: pd.Categorical(frame[name], list(names)) for name, names in known.items()}
 
 
+def by_pair(frame: pd.DataFrame) -> pd.api.typing.DataFrameGroupBy:
+    """A frame's groups by method and suite, in the order of its categories."""
+    return frame.groupby(PAIR, observed=True)
+
+
 def by_name(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame of groups by method and suite with these, strings, as its first columns."""
     return frame.reset_index().astype(dict.fromkeys(PAIR, str))
@@ -275,7 +280,7 @@ def _over_reference(items: pd.DataFrame) -> pd.DataFrame:
     without items shared with LLaDA."""
     shared = shared_with_reference(items)
     shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
-    groups = shared.groupby(PAIR, observed=True)
+    groups = by_pair(shared)
     sums = groups[[*SPENT, *(f"{name}_reference" for name in SPENT)]].sum()
     lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
     disturbed = groups[[DISTURBED, f"{DISTURBED}_reference"]].max()
@@ -297,8 +302,7 @@ def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[n
     draws = len(run.config.draws)
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}
-    files = run.meta.data["files"]
-    counts = {suite: files[suite]["items"] // draws for suite in run.config.suites}
+    counts = {suite: run.meta.files[suite]["items"] // draws for suite in run.config.suites}
     draw, problem = np.divmod(item, run.items["suite"].astype(str).map(counts).to_numpy(float))
     return {"problem": problem, "draw": draw}
 
@@ -308,12 +312,12 @@ def _windows(run: Run) -> pd.DataFrame:
     order of the lines."""
     windows = run.windows.reindex(columns=[*KEY, "committed"])
     frame = pd.DataFrame(categoricals(windows, run))
-    frame["committed"] = _numbers(windows, "committed")
-    groups = frame.groupby(PAIR, observed=True)["committed"]
+    frame["committed"] = floats_of(windows, "committed")
+    groups = by_pair(frame)["committed"]
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 
 
-def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
+def floats_of(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     """A column as floats; NaN where it is not there or no number."""
     if name not in frame:
         return np.full(len(frame), math.nan)

@@ -18,6 +18,7 @@ from harness.measures.marks import setting_of
 from harness.measures.table import (
     PAIR,
     REFERENCE,
+    by_pair,
     categoricals,
     checked_items,
     measure,
@@ -147,15 +148,15 @@ def theory(run: Run) -> pd.DataFrame:
     rates = measure_windows(run).merge(speeds, on=PAIR).set_index(PAIR).to_dict("index")
     medians = pd.DataFrame(columns=list(COSTS))
     if not run.passes.empty:
-        by_pair = run.passes.astype(dict.fromkeys(PAIR, str)).groupby(PAIR)
-        medians = by_pair[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
+        timed_passes = run.passes.astype(dict.fromkeys(PAIR, str)).groupby(PAIR)
+        medians = timed_passes[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
     costs: dict[Any, dict[Any, float]] = medians.to_dict("index")
     items: Items = {
         pair: rows.set_index("item")[["seconds", "forwards"]]
-        for pair, rows in checked_items(run).groupby(PAIR, observed=True)
+        for pair, rows in by_pair(checked_items(run))
     }
     rows = []
-    for (method, suite), windows in fef_windows(run).groupby(PAIR, observed=True):
+    for (method, suite), windows in by_pair(fef_windows(run)):
         pair = (str(method), str(suite))
         known = {**dict.fromkeys(COSTS, math.nan), **costs.get(pair, {}), **rates[pair]}
         k = int(setting_of(run, *pair).options.get("window", WINDOW))

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.elements import alternatives, format_label
+from harness.elements import expanded, format_label
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named
@@ -151,64 +151,50 @@ PRESETS = {
     "fef-two-stream": _two_stream(2),
     "fef-two-stream-1": _two_stream(1),
 }
-# Names that stand for several elements: the rows of the paper's tables, of figures, and every
-# decoder.
+# Names that stand for several elements, as --methods takes them: the rows of the paper's tables, of
+# figures, and every decoder.
 _GROUPS = {
-    "main": ["llada", "llada/2", "ssd", "ddosp", "dcd", "fef-2", "fef-4"],
-    "training": [
-        "llada",
-        "llada-trained",
-        "llada-control",
-        "fef-2-untrained",
-        "fef-4-untrained",
-        "fef-2",
-        "fef-4",
-    ],
-    "speculation": ["llada", "fef-2-nosd", "fef-4-nosd", "fef-2", "fef-4"],
-    "draft": ["llada", "fef-4", "fef-4-untrained-draft"],
-    "window-size": ["llada", "fef-4(window=2|4|8)", "fef-4", "fef-4(window=24|32)"],
-    "savings": [
-        "llada",
-        "fef-2",
-        "fef-2(skip_root_row=true)",
-        "fef-2(reuse_drafts=true)",
-        "fef-2(adaptive_window=true)",
-        "fef-fast",
-        "fef-two-stream",
-    ],
-    "anchor": ["llada", "fef-two-stream", "fef-two-stream(anchor=32|24|16|8)"],
-    "front": [
-        *("llada", "llada/2", "llada/4", "llada/8"),
-        *("threshold(tau=0.5|0.7|0.8)", "threshold", "threshold(tau=0.95)"),
-        *("factor(f=4.0|2.0)", "factor", "factor(f=0.5|0.25)"),
-        *("entropy(gamma=3.0|1.0|0.3)", "entropy", "entropy(gamma=0.01)"),
-        *("fef-fast", "fef-two-stream-1", "fef-two-stream", "fef-two-stream(anchor=16)"),
-        *("fef-two-stream(steps=4)", "fef-two-stream-1(refresh_below=0.5|0.7|0.9)"),
-        *("klass", "wino", "freedave", "prophet", "pc-sampler", "ssd", "ddosp", "dcd"),
-        *("llada+dual", "threshold+dual", "factor+dual", "entropy+dual", "klass+dual", "wino+dual"),
-    ],
-    "decoders": [
-        *("llada", "llada/2", "llada/4", "llada/8", "ssd", "ddosp", "dcd"),
-        *("threshold", "factor", "entropy", "klass", "wino", "freedave", "pc-sampler", "prophet"),
-        *("fef-1", "fef-2", "fef-4"),
-    ],
-    "blocks": [
-        *("llada", "threshold", "factor", "entropy"),
-        "block(editing_threshold=0.5,threshold=0.7)",
-        "block(editing_threshold=0.9,threshold=0.95)",
-        "block(editing_threshold=0.0,threshold=0.5)",
-        *("s2d2", "s2d2(acceptance=match)", "fef-1", "fef-2", "fef-two-stream-1"),
-    ],
-    "caches": [
-        *("llada", "llada+prefix", "llada+dual", "threshold", "threshold+prefix", "threshold+dual"),
-        *("factor", "factor+prefix", "factor+dual", "entropy", "entropy+prefix", "entropy+dual"),
-        *("klass", "klass+prefix", "klass+dual", "wino", "wino+prefix", "wino+dual"),
-    ],
+    "main": "llada, llada/2, ssd, ddosp, dcd, fef-2, fef-4",
+    "training": (
+        "llada, llada-trained, llada-control, fef-2-untrained, fef-4-untrained, fef-2, fef-4"
+    ),
+    "speculation": "llada, fef-2-nosd, fef-4-nosd, fef-2, fef-4",
+    "draft": "llada, fef-4, fef-4-untrained-draft",
+    "window-size": "llada, fef-4(window=2|4|8), fef-4, fef-4(window=24|32)",
+    "savings": (
+        "llada, fef-2, fef-2(skip_root_row=true), fef-2(reuse_drafts=true),"
+        " fef-2(adaptive_window=true), fef-fast, fef-two-stream"
+    ),
+    "anchor": "llada, fef-two-stream, fef-two-stream(anchor=32|24|16|8)",
+    "front": (
+        "llada, llada/2, llada/4, llada/8,"
+        " threshold(tau=0.5|0.7|0.8), threshold, threshold(tau=0.95),"
+        " factor(f=4.0|2.0), factor, factor(f=0.5|0.25),"
+        " entropy(gamma=3.0|1.0|0.3), entropy, entropy(gamma=0.01),"
+        " fef-fast, fef-two-stream-1, fef-two-stream, fef-two-stream(anchor=16),"
+        " fef-two-stream(steps=4), fef-two-stream-1(refresh_below=0.5|0.7|0.9),"
+        " klass, wino, freedave, prophet, pc-sampler, ssd, ddosp, dcd,"
+        " llada+dual, threshold+dual, factor+dual, entropy+dual, klass+dual, wino+dual"
+    ),
+    "decoders": (
+        "llada, llada/2, llada/4, llada/8, ssd, ddosp, dcd,"
+        " threshold, factor, entropy, klass, wino, freedave, pc-sampler, prophet,"
+        " fef-1, fef-2, fef-4"
+    ),
+    "blocks": (
+        "llada, threshold, factor, entropy,"
+        " block(editing_threshold=0.5,threshold=0.7),"
+        " block(editing_threshold=0.9,threshold=0.95),"
+        " block(editing_threshold=0.0,threshold=0.5),"
+        " s2d2, s2d2(acceptance=match), fef-1, fef-2, fef-two-stream-1"
+    ),
+    "caches": (
+        "llada, llada+prefix, llada+dual, threshold, threshold+prefix, threshold+dual,"
+        " factor, factor+prefix, factor+dual, entropy, entropy+prefix, entropy+dual,"
+        " klass, klass+prefix, klass+dual, wino, wino+prefix, wino+dual"
+    ),
 }
-GROUPS = {
-    name: [method for element in elements for method in alternatives(element)]
-    for name, elements in _GROUPS.items()
-}
+GROUPS = {name: expanded(text) for name, text in _GROUPS.items()}
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 ALL = "all"  # stands for every preset
 TUNED = "-tuned-"  # between decoder and goal in the name of a method that harness/tune.py chose

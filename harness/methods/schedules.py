@@ -20,7 +20,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.optimize import isotonic_regression
 
 from harness.records.files import file_hash, model_hashes
-from harness.records.schema import Method
+from harness.records.schema import Method, Setting
 from harness.suites.registry import Example
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.backbones.registry import model_folder
@@ -61,28 +61,37 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
             continue
         settings = {}
         for suite, setting in method.suites.items():
-            assert setting.gen_length is not None and setting.block_length is not None, (
-                "settings have their lengths"
-            )
-            ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
-            lengths = setting.gen_length, setting.block_length, setting.options["steps"]
-            wanted = Purpose(models[method.role][suite], suite, *lengths, **ends)
-            option = setting.options.get("schedule")
-            if option is not None:
-                option = str(Path(option, f"{suite}.json")) if Path(option).is_dir() else option
-                check_schedule(option, wanted)
-            elif wanted.model == "nano" and schedule_path(f"nano/{suite}").is_file():
-                with suppress(ValueError):
-                    check_schedule(f"nano/{suite}", wanted)
-                    option = f"nano/{suite}"
-            digest = None if option is None else file_hash(schedule_path(option))
+            schedule = _schedule_of(setting, models[method.role][suite], suite)
             settings[suite] = replace(
-                setting, options=setting.options | {"schedule": option}, schedule_sha256=digest
+                setting,
+                options=setting.options | {"schedule": schedule},
+                schedule_sha256=None if schedule is None else file_hash(schedule_path(schedule)),
             )
         uniform = any(setting.schedule_sha256 is None for setting in settings.values())
         label = f"{method.label} (uniform schedule)" if uniform else method.label
         changed[name] = replace(method, label=label, suites=settings)
     return methods | changed
+
+
+def _schedule_of(setting: Setting, model: str, suite: str) -> str | None:
+    """The schedule of a setting: as given, or else nano's if one fits; None is the uniform one."""
+    assert setting.gen_length is not None and setting.block_length is not None, (
+        "settings have their lengths"
+    )
+    ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
+    lengths = setting.gen_length, setting.block_length, setting.options["steps"]
+    wanted = Purpose(model, suite, *lengths, **ends)
+    given = setting.options.get("schedule")
+    if given is not None:
+        schedule = str(Path(given, f"{suite}.json")) if Path(given).is_dir() else given
+        check_schedule(schedule, wanted)
+        return schedule
+    shipped = f"nano/{suite}"
+    if model == "nano" and schedule_path(shipped).is_file():
+        with suppress(ValueError):
+            check_schedule(shipped, wanted)
+            return shipped
+    return None
 
 
 def check_schedule(schedule: str, wanted: Purpose) -> None:

@@ -126,8 +126,12 @@ def setting_of(
 
 
 def _of_decoder(values: Values, decoder: Decoder) -> dict[str, Any]:
-    """Lengths, and the options that a decoder takes."""
-    return {name: value for name, value in values.items() if name in LENGTHS or decoder.takes(name)}
+    """Lengths, and the options that a decoder takes, without those that are not given."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and (name in LENGTHS or decoder.takes(name))
+    }
 
 
 def _block_length(

@@ -79,7 +79,6 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
 def counts_of(meta: RunRecord) -> dict[str, int]:
     """How many items a run has of each suite, as far as it says: the number of problems, or else
     the limit."""
-    files = meta.data.get("files") or {}
     limit = meta.config.limit
     # Of a configuration by name the limit is that of each of its datasets.
     draws = len(meta.config.draws)
@@ -89,7 +88,9 @@ def counts_of(meta: RunRecord) -> dict[str, int]:
         if limit is not None and ":" not in suite
     }
     return counts | {
-        suite: file["items"] for suite, file in files.items() if isinstance(file.get("items"), int)
+        suite: file["items"]
+        for suite, file in meta.files.items()
+        if isinstance(file.get("items"), int)
     }
 
 

@@ -27,7 +27,7 @@ from msgspec import Meta, Struct
 
 import model_wrappers
 from harness.errors import UserError, explained
-from harness.records.schema import Line, PromptRecord, what_is_wrong
+from harness.records.schema import Key, Line, PromptRecord, what_is_wrong
 from model_wrappers.trace import NUMBER, EventLog
 
 
@@ -207,7 +207,7 @@ class TraceRecord(Struct, kw_only=True):
         return msgspec.structs.replace(self, pieces=new)
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> Key:
         """Whose response it is."""
         return self.method, self.suite, self.item
 
@@ -284,22 +284,7 @@ def with_helpers(path: Path) -> list[Path]:
     if path.parent.name in ("site-packages", "dist-packages"):
         return found
     for file in found:
-        try:
-            tree = ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError):  # importing it says what is wrong
-            continue
-        whole = [
-            alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        ]
-        whole += [
-            node.module
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module
-        ]
-        for name in sorted({name.partition(".")[0] for name in whole}):
+        for name in sorted(_imports_of(file)):
             loaded = getattr(sys.modules.get(name), "__file__", None)
             # that is what the name stands for
             if loaded is not None and path.parent not in Path(loaded).parents:
@@ -309,3 +294,18 @@ def with_helpers(path: Path) -> list[Path]:
             files += sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
             found += [each for each in files if each.is_file() and each not in found]
     return found
+
+
+def _imports_of(path: Path) -> set[str]:
+    """The packages that a Python file imports; none of one that is no Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # importing it says what is wrong
+        return set()
+    modules = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules.append(node.module)
+    return {module.partition(".")[0] for module in modules}

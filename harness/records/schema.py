@@ -148,6 +148,9 @@ class PluginName(Struct):
         return [*self.registered.get("decoders", []), *self.registered.get("presets", [])]
 
 
+Key = tuple[str, str, int]  # method, suite, item
+
+
 class RunRecord(Struct, kw_only=True):
     """run.json; scoring and sessions come while the run goes on. options: given, which --resume
     takes again."""
@@ -165,6 +168,11 @@ class RunRecord(Struct, kw_only=True):
     plugins: list[PluginName] = []
     sessions: list[dict[str, Any]] = []
     scoring: dict[str, Any] = {}
+
+    @property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By suite what the record says of its file: name, SHA-256, items."""
+        return self.data.get("files") or {}
 
 
 class ItemRecord(Struct):

@@ -23,6 +23,7 @@ import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from harness.records.files import (
 )
 from harness.records.schema import (
     ItemRecord,
+    Key,
     Line,
     PassRecord,
     PromptRecord,
@@ -53,18 +55,22 @@ from harness.records.schema import (
     WindowRecord,
 )
 
+key_of = itemgetter(*KEY)  # of a row
+
 # What is of a response's timing, and changes when it is timed again.
 TIMED = (
-    *(
-        "seconds",
-        "cpu_seconds",
-        "waited_seconds",
-        "device_seconds",
-        "draw_seconds",
-        "first_block_seconds",
-        "content_seconds",
-    ),
-    *("peak_bytes", "joules", "throttled", "disturbed", "worker"),
+    "seconds",
+    "cpu_seconds",
+    "waited_seconds",
+    "device_seconds",
+    "draw_seconds",
+    "first_block_seconds",
+    "content_seconds",
+    "peak_bytes",
+    "joules",
+    "throttled",
+    "disturbed",
+    "worker",
 )
 
 
@@ -143,7 +149,7 @@ def problems_of(meta: RunRecord, suite: str) -> str:
     questions = meta.config.suites[suite].questions
     if isinstance(meta.config.data, str) and meta.config.data and questions is msgspec.UNSET:
         return meta.config.data
-    return str((meta.data.get("files") or {}).get(suite, {}).get("sha256") or "")
+    return str(meta.files.get(suite, {}).get("sha256") or "")
 
 
 def write_meta(folder: Path, parts: dict[str, Any]) -> None:
@@ -205,9 +211,8 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     if not filled:
         return pd.DataFrame()
     frame = pd.concat(filled, ignore_index=True)
-    return frame.drop(
-        columns=[name for name in names if name != "correct" and frame[name].isna().all()]
-    )
+    empty = frame.columns[frame.isna().all()]
+    return frame.drop(columns=empty.difference(["correct"]))
 
 
 class Recorder:
@@ -227,34 +232,39 @@ class Recorder:
         for path in (self._items, self._windows, self._passes):
             if packed_of(path).exists():
                 raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
-        self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._traced: set[tuple[Any, ...]] = set()
-        self._timed_passes: set[tuple[Any, ...]] = set()
+        self.items: dict[Key, dict[str, Any]] = {}
+        self._timed_passes: set[Key] = set()
         for item in read_lines(self._items, ItemRecord):
-            key = tuple(item[name] for name in KEY)
+            key = key_of(item)
             if key in self.items:
                 raise UserError(
                     f"{self._items}: {' '.join(map(str, key))} is there twice; the record is"
                     " damaged"
                 )
             self.items[key] = item
-        windows = each_line(self._windows, WindowRecord)
-        of_items = [
-            b"%s\n" % line
-            for line, row in windows
-            if tuple(row[name] for name in KEY) in self.items
-        ]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
-        with _writing(folder):
-            write_atomically(self._items, as_lines(list(self.items.values())))
-            write_atomically(self._windows, b"".join(of_items).decode())
-            if self._passes.exists():
-                passes = read_lines(self._passes, PassRecord)
-                kept = [line for line in passes if tuple(line[name] for name in KEY) in self.items]
-                write_atomically(self._passes, as_lines(kept))
-                self._timed_passes = {tuple(line[name] for name in KEY) for line in kept}
+        self._write_items()
+        self._drop_orphans(self._windows, WindowRecord)
+        if self._passes.exists():
+            self._timed_passes = self._drop_orphans(self._passes, PassRecord)
         if (folder / TRACES).exists():
             self._open_traces()
+
+    def _write_items(self) -> None:
+        with _writing(self.folder):
+            write_atomically(self._items, as_lines(list(self.items.values())))
+
+    def _drop_orphans(self, path: Path, record: Line) -> set[Key]:
+        """Rewrite a file of windows or passes without those of no item; the keys of the others."""
+        lines = []
+        keys = set()
+        for line, row in each_line(path, record):
+            if key_of(row) in self.items:
+                lines.append(line + b"\n")
+                keys.add(key_of(row))
+        with _writing(self.folder):
+            write_atomically(path, b"".join(lines))
+        return keys
 
     def done(self, method: str, suite: str, item: int) -> bool:
         """Whether this item is recorded, and need not be timed again."""
@@ -264,7 +274,7 @@ class Recorder:
     def _open_traces(self) -> None:
         """Drop the traces without an item."""
         kept = []
-        seen = set[tuple[Any, ...]]()
+        seen = set[Key]()
         path = self.folder / TRACES
         for frame, trace in each_frame(self.folder):
             if trace.key not in self.items:
@@ -272,7 +282,6 @@ class Recorder:
             seen.add(trace.key)
             kept.append(frame)
             self._note_pieces(trace)
-        self._traced = seen
         # Where a finished item has none, the file is damaged: it stays as it is, to be mended.
         if sum(map(len, kept)) != path.stat().st_size and seen >= self.items.keys():
             with _writing(self.folder):
@@ -298,7 +307,7 @@ class Recorder:
         Of one that is recorded already and was timed again, the seconds are kept if they are
         better.
         """
-        key = tuple(item[name] for name in KEY)
+        key = key_of(item)
         if key in self.items:
             self._retime(self.items[key], item)
             return
@@ -307,7 +316,6 @@ class Recorder:
                 trace = trace.without(self.pieces.get(trace.tokenizer, set()))
                 _append_bytes(self.folder / TRACES, frame_of(trace))
                 self._note_pieces(trace)
-                self._traced.add(trace.key)
             _append(self._windows, windows)
             _append(self._items, [item])
         self.items[key] = item
@@ -321,12 +329,11 @@ class Recorder:
             before.pop(name, None)
             if name in now:
                 before[name] = now[name]
-        with _writing(self.folder):
-            write_atomically(self._items, as_lines(list(self.items.values())))
+        self._write_items()
 
     def add_passes(self, passes: dict[str, Any]) -> None:
         """Record seconds of single passes, unless there are some of this item."""
-        key = tuple(passes[name] for name in KEY)
+        key = key_of(passes)
         if key in self._timed_passes:
             return
         self._timed_passes.add(key)
@@ -335,8 +342,8 @@ class Recorder:
 
     def score(
         self,
-        correct: dict[tuple[str, str, int], bool | None],
-        why: dict[tuple[str, str, int], str] | None = None,
+        correct: dict[Key, bool | None],
+        why: dict[Key, str] | None = None,
     ) -> None:
         """Write the verdicts into the items; None where an item was not scored. why: what an
         evaluator said of them."""
@@ -347,8 +354,7 @@ class Recorder:
             item.pop("judged", None)  # of an older version
         for key, said in (why or {}).items():
             self.items[key]["why"] = said
-        with _writing(self.folder):
-            write_atomically(self._items, as_lines(list(self.items.values())))
+        self._write_items()
 
 
 def _writing(folder: Path) -> AbstractContextManager[None]:

@@ -19,8 +19,16 @@ from harness.records.store import KEY, Run
 from harness.runs.alike import Table, settings, unlike
 
 COSTS = (
-    *("proposed", "accepted", "rejected", "committed", "forwards", "rows", "token_forwards"),
-    *("draft_forwards", "draft_rows", "draft_token_forwards"),
+    "proposed",
+    "accepted",
+    "rejected",
+    "committed",
+    "forwards",
+    "rows",
+    "token_forwards",
+    "draft_forwards",
+    "draft_rows",
+    "draft_token_forwards",
 )
 RESPONSE = ("tokens_hash", "text", "content_tokens", "eos_tokens", "post_stop_tokens", "correct")
 EXACT = ("seed", "prompt_hash", "prompt_tokens", "gold", *RESPONSE)
@@ -106,9 +114,8 @@ def _settings(meta: RunRecord) -> Table:
     table["limit"] = config.limit
     table["suites"] = sorted(config.suites)
     table["methods"] = sorted(config.methods)
-    files = meta.data.get("files") or {}
     for suite in config.suites:
-        table[f"data.{suite}"] = (files.get(suite) or {}).get("sha256")
+        table[f"data.{suite}"] = (meta.files.get(suite) or {}).get("sha256")
     for name, weights in meta.weights.items():
         table[f"weights.{name}"] = weights.get("sha256")
     return table

@@ -81,9 +81,8 @@ class Side:
             "OMP_WAIT_POLICY": "PASSIVE",
             "TQDM_DISABLE": "1",
         }
-        command = [sys.executable, __file__, str(threads)]
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, __file__, str(threads)],
             cwd=tree,
             env=environment,
             stdin=subprocess.PIPE,
@@ -110,26 +109,21 @@ class Side:
         return json.loads(line)
 
 
-def request_of(
-    config: RunConfig, model: DiffusionModel, prompt: list[int], seed: int
-) -> dict[str, Any]:
+def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int]) -> dict[str, Any]:
     """What `answer` takes: a model of this run, and the ids of a prompt."""
     options = dict(model.options)
     draft = options.pop("draft", None)
     # The folder, or hub id, of the weights: the same for both revisions, whatever they ship.
-    sources = [
-        None if each is None else str(each.model.config.name_or_path)
-        for each in (model.backbone, draft)
-    ]
     return {
-        **dict(zip(("model", "draft"), sources, strict=True)),
+        "model": str(model.backbone.model.config.name_or_path),
+        "draft": None if draft is None else str(draft.model.config.name_or_path),
         "prompt": prompt,
         "method": model.decoder.name,
         "options": options,
         "gen_length": model.gen_length,
         "block_length": model.block_length,
         "temperature": model.temperature,
-        "seed": seed,
+        "seed": config.seed or 0,
         **{name: getattr(config, name) for name in ("device", "dtype", "graphs")},
     }
 
@@ -174,9 +168,8 @@ def main() -> None:
     for line in sys.stdin:
         try:
             reply = answer(json.loads(line))
-        except (
-            Exception
-        ) as error:  # an older revision may not know an option; the other side decides
+        except Exception as error:
+            # an older revision may not know an option; the other side decides
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=channel, flush=True)
 

@@ -132,10 +132,10 @@ def measure_both(
     config: RunConfig,
     jobs: list[SuiteJob],
     items: int,
-    methods: Collection[str] | None = None,
+    methods: Collection[str],
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Seconds of the first `items` items of every job, by these methods (None: all), with `tree`'s
-    code and with this.
+    """Seconds of the first `items` items of every job, by these methods, with `tree`'s code and
+    with this.
 
     Returns a row per (method, suite, item), old and new being the faster of two, for what else a
     machine does only adds; and sentences on methods that the other revision cannot run. Raises
@@ -154,46 +154,42 @@ def measure_both(
             for item in range(min(items, len(job.prompts))):
                 if light or not sides:
                     stack.close()
-                    sides = [
-                        stack.enter_context(Side(each, config.threads or 1))
-                        for each in (tree, ROOT)
-                    ]
+                    sides = _pair(stack, tree, config.threads or 1)
                 for method, model in job.models.items():
-                    if methods is not None and method not in methods:
+                    if method not in methods:
                         continue
-                    request = request_of(
-                        config, model, job.prompt(method, item).tolist(), config.seed or 0
-                    )
+                    prompt = job.prompt(method, item).tolist()
+                    request = request_of(config, model, prompt)
+                    who = f"{method} on {job.suite}"
                     # warms both up, too
                     old, new = (side.decode(request).get("error") for side in sides)
                     if old is not None:
-                        notes.append(f"{method} on {job.suite} is left out: {old}")
+                        notes.append(f"{who} is left out: {old}")
                         continue
                     if new is not None:
                         raise UserError(
-                            f"{method} on {job.suite} is decoded by the other revision, not by"
-                            f" this: {new}"
+                            f"{who} is decoded by the other revision, not by this: {new}"
                         )
-                    before, now, before_again, now_again = (
-                        side.decode(request) for side in sides * 2
-                    )
-                    seconds = {
-                        "old": min(before["seconds"], before_again["seconds"]),
-                        "new": min(now["seconds"], now_again["seconds"]),
-                    }
-                    forwards = {"old_forwards": before["forwards"], "new_forwards": now["forwards"]}
-                    same = {"same_tokens": before["tokens"] == now["tokens"]}
-                    rows.append(
-                        {
-                            "method": method,
-                            "suite": job.suite,
-                            "item": item,
-                            **seconds,
-                            **forwards,
-                            **same,
-                        }
-                    )
+                    key = {"method": method, "suite": job.suite, "item": item}
+                    rows.append(key | _in_turn(sides, request))
     return pd.DataFrame(rows), list(dict.fromkeys(notes))
+
+
+def _pair(stack: ExitStack, tree: Path, threads: int) -> list[Side]:
+    """A process on each revision's code, which the stack ends."""
+    return [stack.enter_context(Side(code, threads)) for code in (tree, ROOT)]
+
+
+def _in_turn(sides: list[Side], request: dict[str, Any]) -> dict[str, Any]:
+    """What a response takes on both sides, which decode it twice."""
+    before, now, before_again, now_again = (side.decode(request) for side in sides * 2)
+    return {
+        "old": min(before["seconds"], before_again["seconds"]),
+        "new": min(now["seconds"], now_again["seconds"]),
+        "old_forwards": before["forwards"],
+        "new_forwards": now["forwards"],
+        "same_tokens": before["tokens"] == now["tokens"],
+    }
 
 
 def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:

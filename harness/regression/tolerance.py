@@ -107,8 +107,9 @@ def _more_forwards(shared: pd.DataFrame, allowed: float) -> list[str]:
         before = items["forwards_old"].mean()
         after = items["forwards_new"].mean()
         if after > before * (1 + allowed):
-            line = f"{method} on {suite}: {after:.2f} forwards a response, before {before:.2f}"
-            lines.append(line)
+            lines.append(
+                f"{method} on {suite}: {after:.2f} forwards a response, before {before:.2f}"
+            )
     return lines
 
 

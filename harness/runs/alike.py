@@ -18,8 +18,19 @@ Table = dict[str, Any]
 
 # Fields of a configuration that make tokens, and those that seconds depend on too.
 TOKENS = (
-    *("temperature", "seed", "seeds", "device", "device_map", "dtype", "compile", "graphs"),
-    *("timed", "trust_remote_code", "reads_at", "prompt", "chat_template_args"),
+    "temperature",
+    "seed",
+    "seeds",
+    "device",
+    "device_map",
+    "dtype",
+    "compile",
+    "graphs",
+    "timed",
+    "trust_remote_code",
+    "reads_at",
+    "prompt",
+    "chat_template_args",
 )
 SECONDS = ("threads", "batch")
 # Packages whose versions make tokens, and what seconds depend on.

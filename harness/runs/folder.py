@@ -50,6 +50,32 @@ def grown(options: RunOptions) -> RunOptions:
     recorded = vars(checked(RunOptions, meta.options))
     changes = {name: recorded[name] for name in meta.options if name not in named}
     options = replace(options, **changes)
+    methods = _elements(options.methods) if "methods" in named else tuple(before.methods)
+    suites = _elements(options.suite) if "suite" in named else _suites(meta, before.suites)
+    plugins = [plugin.plugin for plugin in meta.plugins if plugin.plugin not in options.plugin]
+    options = replace(
+        options,
+        limit=_grown_limit(options, before),
+        threads=options.threads or before.threads,
+        methods=methods,
+        suite=suites,
+        plugin=(*options.plugin, *plugins),
+    )
+    config = resolve(options).config
+    return replace(
+        options,
+        methods=(*_missing(before.methods, config.methods), *methods),
+        suite=(*_suites(meta, _missing(before.suites, config.suites)), *suites),
+    )
+
+
+def _missing(before: Iterable[str], now: Collection[str]) -> list[str]:
+    return [name for name in before if name not in now]
+
+
+def _grown_limit(options: RunOptions, before: RunConfig) -> int | None:
+    """The limit of a run that goes on, never below the one before. Raises UserError if it may not
+    change."""
     limit = options.limit
     if limit is not None and before.limit is not None:
         limit = max(limit, before.limit)
@@ -58,21 +84,7 @@ def grown(options: RunOptions) -> RunOptions:
             f"--resume: {options.out} has several seeds, and its items are numbered for --limit"
             f" {before.limit}; keep it"
         )
-    methods = _elements(options.methods) if "methods" in named else tuple(before.methods)
-    suites = _elements(options.suite) if "suite" in named else _suites(meta, before.suites)
-    plugins = [plugin.plugin for plugin in meta.plugins if plugin.plugin not in options.plugin]
-    options = replace(
-        options,
-        limit=limit,
-        threads=options.threads or before.threads,
-        methods=methods,
-        suite=suites,
-        plugin=(*options.plugin, *plugins),
-    )
-    config = resolve(options).config
-    missing = [name for name in before.methods if name not in config.methods]
-    absent = [name for name in before.suites if name not in config.suites]
-    return replace(options, methods=(*missing, *methods), suite=(*_suites(meta, absent), *suites))
+    return limit
 
 
 def _elements(given: Any) -> tuple[Any, ...]:
@@ -115,27 +127,31 @@ def claim_folder(
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
         return runs_folder(ROOT) / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     if not (out / "run.json").exists():
-        records = [name for name in RECORDS if (out / name).exists()]
-        if records:
-            raise UserError(
-                f"{out} has {records[0]} and no run.json: put that back, or choose another --out"
-            )
+        for name in RECORDS:
+            if (out / name).exists():
+                raise UserError(
+                    f"{out} has {name} and no run.json: put that back, or choose another --out"
+                )
         return out
     before = read_meta(out).config  # a run.json of somebody else is not overwritten
-    if overwrite:
-        return out
-    if not resume:
+    if resume:
+        _check_settings(out, before, config)
+    elif not overwrite:
         raise UserError(
             f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew,"
             " or another --out"
         )
-    changed = unlike_settings(before, config)
+    return out
+
+
+def _check_settings(out: Path, before: RunConfig, now: RunConfig) -> None:
+    """Raise UserError if a run would go on with settings that it was not begun with."""
+    changed = unlike_settings(before, now)
     if changed:
         raise UserError(
             f"--resume: {out} has responses made with other settings:"
             f" {'; '.join(changed[:SHOWN])}; choose another --out"
         )
-    return out
 
 
 def unlike_settings(before: RunConfig, now: RunConfig) -> list[str]:

@@ -41,18 +41,21 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
         )
     roles: Roles = {}
     for role, models in table.items():
-        per_suite = models if isinstance(models, dict) else {"default": models}
-        _check_suites(f"--model {text}: role {role}", per_suite.keys() - {"default"}, suites)
-        default: Any = per_suite.get("default")
-        roles[role] = {suite: per_suite.get(suite, default) for suite in suites}
-        wrong = [suite for suite, model in roles[role].items() if not model]
-        if wrong or not all(isinstance(model, str) for model in per_suite.values()):
-            lacking = f"; there is none for {', '.join(wrong)} and no default" if wrong else ""
-            raise UserError(
-                f"--model {text}: role {role} must name a model, or one per suite, not"
-                f" {models!r}{lacking}"
-            )
+        roles[role] = _models_of(f"--model {text}: role {role}", models, suites)
     return roles
+
+
+def _models_of(who: str, models: Any, suites: Collection[str]) -> dict[str, str]:
+    """The models of a role by suite. Raises UserError for a suite without one."""
+    per_suite = models if isinstance(models, dict) else {"default": models}
+    _check_suites(who, per_suite.keys() - {"default"}, suites)
+    default: Any = per_suite.get("default")
+    by_suite = {suite: per_suite.get(suite, default) for suite in suites}
+    missing = [suite for suite, model in by_suite.items() if not model]
+    if missing or not all(isinstance(model, str) for model in per_suite.values()):
+        lacking = f"; there is none for {', '.join(missing)} and no default" if missing else ""
+        raise UserError(f"{who} must name a model, or one per suite, not {models!r}{lacking}")
+    return by_suite
 
 
 def _model_table(text: str) -> Any:

@@ -15,28 +15,26 @@ from harness.suites.registry import PAPER_SUITES
 
 # Options that --resume takes again where they are not given.
 RESUMED = (
-    *(
-        "model",
-        "data",
-        "limit",
-        "gen_length",
-        "block_length",
-        "stop_at_eos",
-        "temperature",
-        "seed",
-        "prompt",
-    ),
-    *(
-        "chat_template_args",
-        "dtype",
-        "trust_remote_code",
-        "reads_at",
-        "graphs",
-        "threads",
-        "untimed",
-        "batch",
-    ),
-    *("trace", "device", "device_map"),
+    "model",
+    "data",
+    "limit",
+    "gen_length",
+    "block_length",
+    "stop_at_eos",
+    "temperature",
+    "seed",
+    "prompt",
+    "chat_template_args",
+    "dtype",
+    "trust_remote_code",
+    "reads_at",
+    "graphs",
+    "threads",
+    "untimed",
+    "batch",
+    "trace",
+    "device",
+    "device_map",
 )
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 

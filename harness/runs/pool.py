@@ -11,20 +11,18 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
-from harness.records.schema import PromptRecord, RunConfig
+from harness.records.schema import Key, PromptRecord, RunConfig
 from harness.runs.options import RunOptions
 
 if TYPE_CHECKING:
     # torch: not before a worker of a cluster has answered
-    from harness.runs.responses import (
-        Result,
-    )
+    from harness.runs.responses import Result
 
 
 @dataclass(frozen=True)
@@ -46,48 +44,54 @@ class Workers:
 def workers_of(options: RunOptions) -> Workers | None:
     """The workers of a run; None without --workers. Raises UserError for options that do not fit
     together."""
-    named = ("ray_address", "gpus_per_worker")
-    alone = [name.replace("_", "-") for name in named if getattr(options, name) is not None]
-    given = options.gpus_per_worker
-    gpus = 0.0
-    if options.device == "cuda":
-        gpus = 1.0 if given is None else given
-    wrong = None
     if options.workers is None:
-        if not alone:
-            return None
-        wrong = f"--{alone[0]} is for runs with workers; add --workers N"
-    elif options.device_map is not None:
-        wrong = (
+        for name in ("ray_address", "gpus_per_worker"):
+            if getattr(options, name) is not None:
+                flag = name.replace("_", "-")
+                raise UserError(f"--{flag} is for runs with workers; add --workers N")
+        return None
+    if options.device_map is not None:
+        raise UserError(
             "--device-map spreads a model over the GPUs of a machine, and each of the --workers has"
             " one: leave one out"
         )
-    elif options.device not in ("cpu", "cuda"):
-        wrong = (
-            "--workers takes --device cpu or cuda, for each worker is given its own; not"
-            f" {options.device}"
-        )
-    elif options.device == "cpu" and given:
-        wrong = f"--gpus-per-worker {given:g} is for --device cuda; the run decodes on the CPU"
-    elif options.device == "cuda" and not 0 < gpus <= 1:
-        wrong = (
-            f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on"
-            " one GPU"
-        )
-    elif options.device == "cuda" and gpus < 1 and not options.untimed:
-        wrong = (
-            f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say"
-            " nothing of a decoder; add --untimed"
-        )
-    if wrong is not None:
-        raise UserError(wrong)
-    assert options.workers is not None, "None has returned"
+    gpus = _gpus_of_worker(options)
     threads = options.threads or (
         1 if options.ray_address else max(1, len(cores()) // options.workers)
     )
     return Workers(
         replace(options, threads=threads), options.workers, options.ray_address, gpus, threads
     )
+
+
+def _gpus_of_worker(options: RunOptions) -> float:
+    """The GPUs of each worker, or the part of one. Raises UserError for a device that workers do
+    not take."""
+    gpus = options.gpus_per_worker
+    if options.device == "cpu":
+        if gpus:
+            raise UserError(
+                f"--gpus-per-worker {gpus:g} is for --device cuda; the run decodes on the CPU"
+            )
+        return 0.0
+    if options.device != "cuda":
+        raise UserError(
+            "--workers takes --device cpu or cuda, for each worker is given its own; not"
+            f" {options.device}"
+        )
+    if gpus is None:
+        return 1.0
+    if not 0 < gpus <= 1:
+        raise UserError(
+            f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on"
+            " one GPU"
+        )
+    if gpus < 1 and not options.untimed:
+        raise UserError(
+            f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say"
+            " nothing of a decoder; add --untimed"
+        )
+    return gpus
 
 
 def cores() -> list[int]:
@@ -137,6 +141,7 @@ class WorkerPool(Protocol):
         """What a session's entry in run.json says of the workers."""
 
 
+Response = tuple[str, int]  # a method and an item of a chunk's suite
 DEATHS = 3  # of workers with an item in flight, after which its responses are left out
 # chunks that each worker should still get when a chunk is handed out: the last ones are small
 LAST = 2
@@ -150,8 +155,16 @@ class Chunk:
     suite: str
     pending: dict[str, list[int]]
 
+    @classmethod
+    def of(cls, suite: str, responses: Iterable[Response]) -> Chunk:
+        """A chunk of responses, those of a method together."""
+        pending: dict[str, list[int]] = {}
+        for method, item in responses:
+            pending.setdefault(method, []).append(item)
+        return cls(suite, pending)
+
     @property
-    def responses(self) -> list[tuple[str, int]]:
+    def responses(self) -> list[Response]:
         """Method and item of every response, in order."""
         return [(method, item) for method, items in self.pending.items() for item in items]
 
@@ -189,7 +202,7 @@ class Queue:
         self._suspects: deque[Chunk] = deque()
         self._taken: Counter[tuple[str, str]] = Counter()
         self._deaths: Counter[tuple[str, int]] = Counter()
-        self.left_out: dict[tuple[str, str, int], str] = {}  # (method, suite, item) -> why
+        self.left_out: dict[Key, str] = {}  # and why
 
     def take(self, worker: str = "") -> Chunk | None:
         """The next chunk for a worker; None while there is none.
@@ -200,6 +213,17 @@ class Queue:
             return self._returned.popleft()
         if not self._fresh:
             return self._suspects.popleft() if self._suspects else None
+        suite, items = self._fresh_items()
+        backwards = self._taken[worker, suite] % 2
+        self._taken[worker, suite] += 1
+        ordered = self._methods[::-1] if backwards else self._methods
+        return Chunk.of(suite, self._unrecorded(suite, product(ordered, items)))
+
+    def _unrecorded(self, suite: str, responses: Iterable[Response]) -> list[Response]:
+        return [(method, item) for method, item in responses if not self._done(method, suite, item)]
+
+    def _fresh_items(self) -> tuple[str, list[int]]:
+        """The items of the next chunk, which are of one suite."""
         size = self._size
         if self._workers > 1:
             size = min(size, math.ceil(len(self._fresh) / (LAST * self._workers)))
@@ -207,15 +231,7 @@ class Queue:
         items = [item for of, item in islice(self._fresh, size) if of == suite]
         for _ in items:
             self._fresh.popleft()
-        backwards = self._taken[worker, suite] % 2
-        self._taken[worker, suite] += 1
-        ordered = self._methods[::-1] if backwards else self._methods
-        pending = {
-            m: left
-            for m in ordered
-            if (left := [item for item in items if not self._done(m, suite, item)])
-        }
-        return Chunk(suite, pending)
+        return suite, items
 
     @property
     def empty(self) -> bool:
@@ -228,11 +244,7 @@ class Queue:
         reason: how it died. The first responses that are not recorded were in flight; if workers
         died DEATHS times with the item of one, it is left out.
         """
-        rest = [
-            (method, item)
-            for method, item in chunk.responses
-            if not self._done(method, chunk.suite, item)
-        ]
+        rest = self._unrecorded(chunk.suite, chunk.responses)
         in_flight = rest[: self._at_once]
         others = rest[self._at_once :]
         self._deaths.update({(chunk.suite, item) for _, item in in_flight})
@@ -244,7 +256,4 @@ class Queue:
             else:
                 self._suspects.append(Chunk(chunk.suite, {method: [item]}))
         if others:
-            pending: dict[str, list[int]] = {}
-            for other, number in others:
-                pending.setdefault(other, []).append(number)
-            self._returned.append(Chunk(chunk.suite, pending))
+            self._returned.append(Chunk.of(chunk.suite, others))

@@ -3,12 +3,12 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import datasets
 import torch
@@ -26,11 +26,13 @@ from harness.errors import UserError, explained
 from harness.records.schema import PromptRecord, item_seed
 from harness.runs.resolve import ResolvedRun
 from harness.suites.spec import Suite
+from harness.suites.texts import is_text
 from model_wrappers import Backbone
 from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 datasets.disable_progress_bars()
+Prompts = list[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -56,58 +58,52 @@ class Problems:
         return [""] * len(self) if column is None else [str(gold) for gold in self.rows[column]]
 
 
-@contextmanager
-def from_files() -> Iterator[None]:
-    """OpenCompass's loaders read the files that they are given, whatever the shell's DATASET_SOURCE
-    says."""
-    source = os.environ.pop("DATASET_SOURCE", None)
-    try:
-        yield
-    finally:
-        if source is not None:
-            os.environ["DATASET_SOURCE"] = source
-
-
 def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed
     file."""
     loaded = []
     for config in configs:
-        try:
-            with from_files():
-                dataset = build_dataset_from_cfg(ConfigDict(config))
-            test = dataset.reader.dataset["test"]
-            dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
-        except ImportError as error:
-            raise UserError(
-                f"OpenCompass's loader of {suite.name} cannot be used: {error}"
-            ) from error
-        except Exception as error:  # whatever a loader makes of a broken file
-            # Loaders read lines one by one, each as its line 1.
-            fault = _json_fault(config) if isinstance(error, json.JSONDecodeError) else ""
-            fault = fault or f"{config['path']}: {error.__cause__ or error}"
-            what = (
-                "cannot be read"
-                if isinstance(error.__cause__ or error, OSError)
-                else "is malformed"
-            )
-            raise UserError(f"data file of {suite.name} {what}: {fault}") from error
-        loaded.append(Problems(config, dataset))
-        if wrong := _fault(loaded[-1], suite.foreign):
-            raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
-        _check_references(suite, loaded[-1])
-        evaluator = config["eval_cfg"]["evaluator"]
-        if "judge_cfg" in str(evaluator):
-            raise UserError(
-                f"suite {suite.name} asks another model to judge, and only evaluators without are"
-                " run here"
-            )
-        kind = evaluator.get("type")
-        if isinstance(kind, str) and ICL_EVALUATORS.get(kind) is None:
-            raise UserError(
-                f"suite {suite.name}: there is no evaluator {kind}; give its import path"
-            )
+        problems = Problems(config, _dataset(suite.name, config, limit))
+        fault = _fault(problems, suite.foreign)
+        if fault:
+            raise UserError(f"data file of {suite.name}{fault}: {config['path']}")
+        _check_references(suite, problems)
+        _check_evaluator(suite.name, config["eval_cfg"]["evaluator"])
+        loaded.append(problems)
     return loaded
+
+
+def _dataset(suite: str, config: dict[str, Any], limit: int | None) -> Any:
+    """A dataset of OpenCompass's up to `limit` problems. Raises UserError for one that cannot be
+    loaded."""
+    try:
+        with patch.dict(os.environ):
+            # Loaders read the files that they are given, whatever the shell says.
+            os.environ.pop("DATASET_SOURCE", None)
+            dataset = build_dataset_from_cfg(ConfigDict(config))
+        test = dataset.reader.dataset["test"]
+        dataset.reader.dataset["test"] = test.select(range(len(test))[:limit])
+    except ImportError as error:
+        raise UserError(f"OpenCompass's loader of {suite} cannot be used: {error}") from error
+    except Exception as error:  # whatever a loader makes of a broken file
+        cause = error.__cause__ or error
+        what = "cannot be read" if isinstance(cause, OSError) else "is malformed"
+        # Loaders read lines one by one, each as its line 1.
+        fault = _json_fault(config) if isinstance(error, json.JSONDecodeError) else ""
+        fault = fault or f"{config['path']}: {cause}"
+        raise UserError(f"data file of {suite} {what}: {fault}") from error
+    return dataset
+
+
+def _check_evaluator(suite: str, evaluator: dict[str, Any]) -> None:
+    """Raise UserError for an evaluator that asks a model, or that there is not."""
+    if "judge_cfg" in str(evaluator):
+        raise UserError(
+            f"suite {suite} asks another model to judge, and only evaluators without are run here"
+        )
+    kind = evaluator.get("type")
+    if isinstance(kind, str) and ICL_EVALUATORS.get(kind) is None:
+        raise UserError(f"suite {suite}: there is no evaluator {kind}; give its import path")
 
 
 def _json_fault(config: dict[str, Any]) -> str:
@@ -138,17 +134,16 @@ def _fault(problems: Problems, foreign: bool) -> str:
     """
     reader = problems.config["reader_cfg"]
     there = problems.rows.column_names
-    columns = [
-        name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None
-    ]
+    columns = list(filter(None, (*reader["input_columns"], reader.get("output_column"))))
     missing = [name for name in columns if name not in there]
-    if not len(problems) or missing:
-        if len(there) and missing:
-            return f" has no column {', '.join(missing)} (it has {', '.join(there)})"
+    if there and missing:
+        return f" has no column {', '.join(missing)} (it has {', '.join(there)})"
+    if missing or not len(problems):
         return " holds no problems"
     for name in columns:
         for item, value in enumerate(problems.rows[name]):
-            if value is None or not (foreign or (isinstance(value, str) and value.strip())):
+            usable = value is not None if foreign else is_text(value)
+            if not usable:
                 null = ", or its answer is not in its suite's format" if value is None else ""
                 return f", item {item}: {name} must be text, not {value!r}{null}"
     return ""
@@ -199,12 +194,12 @@ class SuiteJob:
     """
 
     suite: str
-    prompts: list[torch.Tensor]
+    prompts: Prompts
     golds: list[str]
     problems: list[Problems]
     models: dict[str, DiffusionModel]
     seeds: tuple[int, ...] = (0,)
-    own_prompts: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    own_prompts: dict[str, Prompts] = field(default_factory=dict)
 
     def prompt(self, method: str, item: int) -> torch.Tensor:
         """The prompt of an item as the method's model reads it, LongTensor (P,)."""
@@ -216,7 +211,7 @@ class SuiteJob:
         return item_seed(self.seeds[number], self.suite, problem)
 
     @property
-    def all_prompts(self) -> list[torch.Tensor]:
+    def all_prompts(self) -> Prompts:
         """The prompts as every model reads them."""
         return [*self.prompts, *chain.from_iterable(self.own_prompts.values())]
 
@@ -266,43 +261,64 @@ def prepare(
     a prompt that does not fit a model with its response, or that models encode differently; an
     autoregressive one beside others may have its own tokenizer and chat template.
     """
-    turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     longest = sorted(models.values(), key=lambda model: model.gen_length)
-    encoded: dict[str, list[torch.Tensor]] = {}
-    for model in {
-        id(model.backbone): model for model in longest
-    }.values():  # the limit of each decides
-        encoded[model.backbone.name] = own = []
-        for item, each in enumerate(turns):
-            with explained(f"{suite.name}, item {item}", ValueError):
-                own.append(encode_chat(model.backbone, each, plain, template))
-                if len(own[-1]) + model.gen_length > model.backbone.max_length:
-                    raise ValueError(
-                        f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed"
-                        f" the limit of {model.backbone.name}, {model.backbone.max_length} tokens"
-                    )
+    turns = [turn for part in problems for turn in conversations(part, next(iter(models.values())))]
+    # Of the methods that share a model the longest response decides.
+    by_backbone = {model.backbone.name: model for model in longest}
+    encoded = {
+        name: _encoded(suite.name, turns, model, plain, template) * len(seeds)
+        for name, model in by_backbone.items()
+    }
     causal = {model.backbone.name for model in longest if model.decoder.causal}
-    (first, prompts), *others = sorted(encoded.items(), key=lambda each: each[0] in causal)
+    prompts, own_prompts = _shared(suite.name, encoded, causal)
+    golds = list(chain.from_iterable(part.golds for part in problems)) * len(seeds)
+    return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts)
+
+
+def _encoded(
+    suite: str,
+    turns: list[Any],
+    model: DiffusionModel,
+    plain: bool,
+    template: Mapping[str, Any] | None,
+) -> Prompts:
+    """The prompts as a model reads them. Raises UserError for one that does not fit."""
+    backbone = model.backbone
+    prompts = []
+    for item, turn in enumerate(turns):
+        with explained(f"{suite}, item {item}", ValueError):
+            prompt_P = encode_chat(backbone, turn, plain, template)
+            if len(prompt_P) + model.gen_length > backbone.max_length:
+                raise ValueError(
+                    f"prompt of {len(prompt_P)} tokens and response of {model.gen_length} exceed"
+                    f" the limit of {backbone.name}, {backbone.max_length} tokens"
+                )
+        prompts.append(prompt_P)
+    return prompts
+
+
+def _shared(
+    suite: str, encoded: dict[str, Prompts], causal: Collection[str]
+) -> tuple[Prompts, dict[str, Prompts]]:
+    """The prompts as the models read them, and those of autoregressive ones that read others.
+
+    Raises UserError if other models do not agree.
+    """
+    (first, prompts), *others = sorted(encoded.items(), key=lambda pair: pair[0] in causal)
     own_prompts = {}
-    for other, own in others:
-        unlike = [
-            item
-            for item, pair in enumerate(zip(prompts, own, strict=True))
-            if not torch.equal(*pair)
-        ]
-        if unlike and other in causal and first not in causal:
-            own_prompts[other] = own * len(seeds)
-        elif unlike:
+    for name, model_prompts in others:
+        pairs = zip(prompts, model_prompts, strict=True)
+        unlike = [item for item, pair in enumerate(pairs) if not torch.equal(*pair)]
+        if not unlike:
+            continue
+        if name not in causal or first in causal:
             raise UserError(
-                f"{suite.name}, item {unlike[0]}: {first} and {other} encode the prompt"
+                f"{suite}, item {unlike[0]}: {first} and {name} encode the prompt"
                 " differently, by their tokenizers or chat templates; give the models of all roles"
                 " but ar the same, or make a run of each"
             )
-    golds = [gold for part in problems for gold in part.golds]
-    draws = len(seeds)
-    return SuiteJob(
-        suite.name, prompts * draws, golds * draws, problems, models, seeds, own_prompts
-    )
+        own_prompts[name] = model_prompts
+    return prompts, own_prompts
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:

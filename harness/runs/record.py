@@ -4,7 +4,6 @@ alone writes."""
 import math
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from harness.errors import UserError
 from harness.options import command_name
 from harness.records.consistency import counts_of
 from harness.records.files import each_line
-from harness.records.schema import ItemRecord, RunConfig
-from harness.records.store import KEY, Recorder, read_meta, read_run
+from harness.records.schema import ItemRecord, Key, RunConfig
+from harness.records.store import KEY, Recorder, key_of, read_meta, read_run
 from harness.runs.folder import LOCK, begin_meta, new_or_not_at_all, session
 from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
@@ -25,7 +24,7 @@ from harness.runs.responses import Passes
 from model_wrappers.batches import MOST
 
 FINISHED = "finished"
-Missing = dict[tuple[str, str, int], str]  # (method, suite, item) -> why it was left out
+Missing = dict[Key, str]  # and why it was left out
 
 
 def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
@@ -51,11 +50,14 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
         print(f"goes on with another {note}", file=sys.stderr)
     if config.traced:
         recorder.write_prompts(pool.prompts())
-    at_once = 1
-    if config.batch is not UNSET:
-        at_once = MOST if config.batch == "auto" else config.batch
-    methods = list(config.methods)
-    queue = Queue(pool.items, methods, recorder.done, config.chunk or 1, pool.size, at_once)
+    queue = Queue(
+        pool.items,
+        list(config.methods),
+        recorder.done,
+        config.chunk or 1,
+        pool.size,
+        _in_flight(config),
+    )
 
     def about() -> dict[str, Any]:
         entry = pool.about()
@@ -73,25 +75,8 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     with new_or_not_at_all(folder, begun, recorder.items):
         for line in announcement(config, pool, bool(config.timed), recorder.done):
             print(line, flush=True)
-        with session(folder, device, config.timed, about), _progress() as bar:
-            total = sum(pool.items.values()) * len(methods)
-            done = sum(recorder.done(*key) for key in recorder.items)
-            task = bar.add_task("responses", total=total, completed=done)
-            for worker, result in pool.results(queue):
-                if isinstance(result, Passes):
-                    recorder.add_passes(result.line)
-                    continue
-                item = result.item
-                if worker:
-                    item["worker"] = worker
-                recorder.add(item, result.windows, result.trace)
-                title = config.suites[item["suite"]].title or item["suite"]
-                bar.update(task, description=title, advance=1, refresh=True)
-    _say_disturbed(folder, recorder)
-    return queue.left_out
-
-
-def _say_disturbed(folder: Path, recorder: Recorder) -> None:
+        with session(folder, device, config.timed, about):
+            _record_all(recorder, pool, queue)
     disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
     if disturbed:
         print(
@@ -100,9 +85,21 @@ def _say_disturbed(folder: Path, recorder: Recorder) -> None:
             f" --resume --out {folder} times them again",
             file=sys.stderr,
         )
+    return queue.left_out
 
 
-def _progress() -> Progress:
+def _in_flight(config: RunConfig) -> int:
+    """How many responses of a chunk a worker decodes at once, at most."""
+    if config.batch is UNSET:
+        return 1
+    return MOST if config.batch == "auto" else config.batch
+
+
+def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
+    """Record results as they are finished, under a bar."""
+    config = pool.config
+    total = sum(pool.items.values()) * len(config.methods)
+    done = sum(recorder.done(*key) for key in recorder.items)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -110,7 +107,18 @@ def _progress() -> Progress:
         TimeRemainingColumn(),
     )
     # A thread that draws would take time from what is timed.
-    return Progress(*columns, auto_refresh=False)
+    with Progress(*columns, auto_refresh=False) as bar:
+        task = bar.add_task("responses", total=total, completed=done)
+        for worker, result in pool.results(queue):
+            if isinstance(result, Passes):
+                recorder.add_passes(result.line)
+                continue
+            item = result.item
+            if worker:
+                item["worker"] = worker
+            recorder.add(item, result.windows, result.trace)
+            title = config.suites[item["suite"]].title or item["suite"]
+            bar.update(task, description=title, advance=1, refresh=True)
 
 
 def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
@@ -155,8 +163,14 @@ def announcement(
     yield (
         f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {counts})"
     )
-    if not measure:
-        return
+    if measure:
+        yield from _estimates(config, pool, pending)
+
+
+def _estimates(
+    config: RunConfig, pool: WorkerPool, pending: dict[tuple[str, str], list[int]]
+) -> Iterator[str]:
+    """Lines on how long a run takes, from one response of each method."""
     total = 0.0
     first = next(suite for (_, suite), items in pending.items() if items)
     for name, method in config.methods.items():
@@ -180,7 +194,7 @@ def duration(seconds: float) -> str:
     """Seconds in words: "40 s", "6 min", "3 h 20 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
-    minutes = round(timedelta(seconds=seconds) / timedelta(minutes=1))
+    minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
@@ -190,10 +204,7 @@ def describe_status(folder: Path) -> str:
     meta = read_meta(folder)
     config = meta.config
     counts = counts_of(meta)
-    scored: dict[tuple[Any, ...], bool] = {}
-    for _, row in each_line(folder / "items.jsonl", ItemRecord):
-        if row["method"] in config.methods and row["item"] < counts.get(row["suite"], math.inf):
-            scored[tuple(row[name] for name in KEY)] = row.get("correct") is not None
+    scored = _scored(folder, config, counts)
     lines = []
     all_done = True
     for suite, name in config.suites.items():
@@ -215,6 +226,15 @@ def describe_status(folder: Path) -> str:
     elif not all(scored.values()):
         state = f"decoded, and not all scored; score it with {command_name()} score {folder}"
     return "\n".join([state, *lines])
+
+
+def _scored(folder: Path, config: RunConfig, counts: dict[str, int]) -> dict[Key, bool]:
+    """By item whether it is scored, of the responses that are the run's."""
+    scored = {}
+    for _, row in each_line(folder / "items.jsonl", ItemRecord):
+        if row["method"] in config.methods and row["item"] < counts.get(row["suite"], math.inf):
+            scored[key_of(row)] = row.get("correct") is not None
+    return scored
 
 
 def finished(folder: Path, config: RunConfig) -> bool:

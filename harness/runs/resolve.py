@@ -6,7 +6,6 @@ folder belongs to one configuration for ever. Suites and decoders go with it as 
 """
 
 import json
-import math
 import os
 import re
 import sys
@@ -20,6 +19,7 @@ from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.methods.presets import Preset
+from harness.methods.schedules import Roles
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
 from harness.runs.models import methods_of, read_models, with_tuned_roles
@@ -35,6 +35,8 @@ from model_wrappers.backbones.registry import SHIPPED, device_named, dtype_named
 from model_wrappers.decoders import METHODS, Decoder
 from model_wrappers.options import meant
 
+Suites = Mapping[str, Suite]
+Decoders = Mapping[str, Decoder]
 WHOLE = re.compile(r"\s*-?[0-9]+\s*")
 MOST_AT_ONCE = 1024  # responses of a batch
 # Where seconds do not count, so many are decoded at once, of more items than that.
@@ -44,6 +46,7 @@ MANY = 100
 # fewer are under way.
 CHUNK = 5
 BATCHED_CHUNK = 32
+COMMON = ("gen_length", "block_length", "stop_at_eos")
 
 
 @dataclass(frozen=True)
@@ -75,44 +78,23 @@ def resolve(options: RunOptions) -> ResolvedRun:
     presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
     suites = suites_named(options.suite)
     decoders = {name: preset.decoder for name, preset in presets.items()}
-    for decoder in decoders.values():
-        check_temperature(decoder, options.temperature)
-    if options.reads_at is not None and not options.trust_remote_code:
-        raise UserError(
-            "--reads-at is for models of no known family: give --trust-remote-code, or leave it out"
-        )
+    _check_decoding(options, decoders)
     device = _device(options)
 
     models = with_tuned_roles(read_models(options.model, suites), presets)
     foreign = [name for name in models["base"].values() if name not in SHIPPED]
     data = _data(options.data, suites, foreign)
     generated = split_named(data) is not None
-    small = list(suites)
-    if foreign:
-        small = [name for name in suites if generated and suites[name].questions is None]
-    common = {
-        name: getattr(options, name)
-        for name in ("gen_length", "block_length", "stop_at_eos")
-        if getattr(options, name) is not None
-    }
+    small = _of_small_models(suites, foreign, generated)
+    common = {name: getattr(options, name) for name in COMMON}
     methods = methods_of(presets, suites, models, small, common)
 
-    # Workers may be on other machines, where each finds its device itself.
-    on_cpu = device.type == "cpu" if workers is None else options.device == "cpu"
-    seeds = _seeds(options.seed)
-    if len(seeds) > 1 and not _draws(options.temperature, methods, decoders):
-        named = ",".join(map(str, seeds))
-        raise UserError(
-            f"--seed {named}: at temperature 0 all seeds give the same tokens with these methods;"
-            " add --temperature"
-        )
-    batch = _batch(options, _most_items(suites, options.limit) > MANY)
+    seeds = _seeds(options.seed, _draws(options.temperature, methods, decoders))
+    batch = _batch(options, _has_many_items(suites, options.limit))
     timed = not options.untimed and batch is None
-    chunk = 1 if timed else CHUNK
-    roles = _used_roles(methods, presets)
     template_args = _template_args(options)
     config = RunConfig(
-        models={role: names for role, names in models.items() if role in roles},
+        models=_used_models(models, methods, presets),
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
         methods=methods,
         data=data if generated else _hashes(suites, Path(data)),
@@ -120,13 +102,13 @@ def resolve(options: RunOptions) -> ResolvedRun:
         temperature=options.temperature,
         seed=seeds[0],
         seeds=_set_if(len(seeds) > 1, seeds),
-        device=options.device if options.device_map is None else device.type,
+        device=str(device),
         device_map=_set_if(options.device_map is not None, options.device_map),
-        dtype=_dtype(options.dtype, on_cpu),
+        dtype=_dtype(options.dtype, device),
         compile=False,
         graphs=options.graphs,
         threads=options.threads if workers is None else workers.threads,
-        chunk=chunk if batch is None else BATCHED_CHUNK,
+        chunk=_chunk(timed, batch is not None),
         batch=_set_if(batch is not None, batch),
         timed=timed,
         traced=options.trace,
@@ -170,49 +152,72 @@ def _set_if(condition: bool, value: Any) -> Any:
     return value if condition else UNSET
 
 
-def _say_misjudged(suites: Mapping[str, Suite], config: RunConfig) -> None:
+def _say_misjudged(suites: Suites, config: RunConfig) -> None:
     for name, suite in suites.items():
         wrong = suite.misjudged(config.prompt)
         if wrong:
             print(f"{name}: {wrong}", file=sys.stderr)
 
 
-def _used_roles(methods: Mapping[str, Method], presets: Mapping[str, Preset]) -> set[str | None]:
-    """The roles whose models a run loads."""
+def _check_decoding(options: RunOptions, decoders: Decoders) -> None:
+    """Raise UserError or ValueError for options that do not fit the decoders or each other."""
+    for decoder in decoders.values():
+        check_temperature(decoder, options.temperature)
+    if options.reads_at is not None and not options.trust_remote_code:
+        raise UserError(
+            "--reads-at is for models of no known family: give --trust-remote-code, or leave it out"
+        )
+
+
+def _of_small_models(suites: Suites, foreign: Collection[str], generated: bool) -> list[str]:
+    """The suites with a small model's settings: all, or of a foreign model the generated ones."""
+    if not foreign:
+        return list(suites)
+    return [name for name, suite in suites.items() if generated and suite.questions is None]
+
+
+def _chunk(timed: bool, batched: bool) -> int:
+    """The most items of a chunk."""
+    if batched:
+        return BATCHED_CHUNK
+    return 1 if timed else CHUNK
+
+
+def _used_models(
+    models: Roles, methods: Mapping[str, Method], presets: Mapping[str, Preset]
+) -> Roles:
+    """The part of the table of models that a run loads."""
     roles: set[str | None] = {"base"}
     for method in methods.values():
         roles |= {method.role, method.draft_role}
     for preset in presets.values():
         roles |= set(preset.roles.values())
-    return roles
+    return {role: names for role, names in models.items() if role in roles}
 
 
-def _from_outside(decoders: Mapping[str, Decoder]) -> frozenset[str]:
+def _from_outside(decoders: Decoders) -> frozenset[str]:
     """The methods whose decoders are not of this package."""
     return frozenset(
         name for name, decoder in decoders.items() if not isinstance(decoder.source, str)
     )
 
 
-def _most_items(suites: Mapping[str, Suite], limit: int | None) -> float:
-    """The items of the suite that has most, as far as that is known before they are loaded."""
-    most = 0.0
-    for suite in suites.values():
-        known = math.inf if suite.questions is None else len(read_questions(suite.questions))
-        most = max(most, known)
-    return min(limit or math.inf, most)
+def _has_many_items(suites: Suites, limit: int | None) -> bool:
+    """Whether a suite has more than MANY items, as far as that is known before they are loaded."""
+    if limit is not None and limit <= MANY:
+        return False
+    files = [suite.questions for suite in suites.values()]
+    return any(file is None or len(read_questions(file)) > MANY for file in files)
 
 
-def _dtype(given: str | None, on_cpu: bool) -> str:
+def _dtype(name: str | None, device: torch.device) -> str:
     """The name of a dtype, or "auto". Raises ValueError for an unknown one."""
-    if given is None:
-        return "float32" if on_cpu else "bfloat16"
-    if given == "auto":
-        return given
-    return str(dtype_named(given, torch.device("cpu"))).removeprefix("torch.")
+    if name == "auto":
+        return name
+    return str(dtype_named(name, device)).removeprefix("torch.")
 
 
-def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]) -> str:
+def _data(given: str | None, suites: Suites, foreign: Sequence[str]) -> str:
     """Where problems come from: a folder, or `generated...`; "" where all are files of questions.
 
     Args:
@@ -244,7 +249,7 @@ def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]
     return f"{name}:{seed}" if seed > 0 else name
 
 
-def _hashes(suites: Mapping[str, Suite], data: Path) -> dict[str, str]:
+def _hashes(suites: Suites, data: Path) -> dict[str, str]:
     """SHA-256 of real problems by suite."""
     return {name: files_hash(suite.files(False, data)) for name, suite in suites.items()}
 
@@ -314,9 +319,7 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     return found
 
 
-def _draws(
-    temperature: float, methods: Mapping[str, Method], decoders: Mapping[str, Decoder]
-) -> bool:
+def _draws(temperature: float, methods: Mapping[str, Method], decoders: Decoders) -> bool:
     """Whether some method may draw: tokens, or by random re-masking, or in code from outside."""
     if temperature > 0 or _from_outside(decoders):
         return True
@@ -326,8 +329,9 @@ def _draws(
     return any(setting.options.get("remasking") == "random" for setting in settings)
 
 
-def _seeds(given: str | int | tuple[int, ...]) -> tuple[int, ...]:
-    """The seeds of a run. Raises UserError for text that names none."""
+def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
+    """The seeds of a run. Raises UserError for text that names none, and for several if no method
+    draws."""
     text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
     parts = text.split(",")
     if not all(WHOLE.fullmatch(part) for part in parts):
@@ -337,4 +341,10 @@ def _seeds(given: str | int | tuple[int, ...]) -> tuple[int, ...]:
         raise UserError(f"--seed {text} must be at least 0")
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {text} names a seed twice")
+    if len(seeds) > 1 and not draws:
+        named = ",".join(map(str, seeds))
+        raise UserError(
+            f"--seed {named}: at temperature 0 all seeds give the same tokens with these methods;"
+            " add --temperature"
+        )
     return seeds

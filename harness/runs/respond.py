@@ -73,7 +73,6 @@ def respond(
     job: SuiteJob,
     method: str,
     item: int,
-    traced: bool = False,
     texts: dict[int, str] | None = None,
     batched: bool = False,
     meter: Meter | None = None,
@@ -81,8 +80,7 @@ def respond(
     """One item by one method. `correct` is None until the run is scored.
 
     Args:
-        traced: record the events of the response.
-        texts: of tokens that were met before; new ones are added.
+        texts: of a traced run those of tokens that were met before; new ones are added.
         batched: it is a job of `batches.at_once`, among others.
         meter: measures memory and energy.
 
@@ -93,7 +91,7 @@ def respond(
     backbone = model.backbone
     prompt_P = job.prompt(method, item)
     seed = job.seed(item)
-    log = EventLog() if traced else None
+    log = None if texts is None else EventLog()
     if meter is not None:
         meter.start()
     out = decoded(job, method, item, prompt_P, seed, log, batched)
@@ -114,10 +112,9 @@ def respond(
     for window in out.trace.windows:
         counts = {name: int(count) for name, count in vars(window).items()}
         windows.append({**key, **counts})
-    if log is None:
+    if log is None or texts is None:
         return Response(record, windows)
     add_unlogged(log, out.tokens, backbone.mask_id)
-    texts = {} if texts is None else texts
     trace = trace_of((method, job.suite, item), backbone, model.gen_length, log, texts)
     return Response(record, windows, trace)
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from harness.records.files import REFUSED, TraceRecord, packed_columns
+from harness.records.schema import Key
 from model_wrappers import Backbone
 from model_wrappers.trace import EventLog
 
@@ -58,7 +59,7 @@ def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:
 
 
 def trace_of(
-    key: tuple[str, str, int], backbone: Backbone, length: int, log: EventLog, texts: dict[int, str]
+    key: Key, backbone: Backbone, length: int, log: EventLog, texts: dict[int, str]
 ) -> TraceRecord:
     """A response's record with the texts of all its tokens; the recorder keeps those that it does
     not have yet.

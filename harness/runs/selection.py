@@ -9,13 +9,12 @@ element's canonical text, without the file, is the method's key in the records.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.elements import alternatives, elements_of, format_call, parse_call
+from harness.elements import expanded, format_call, parse_call
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, TUNED, Preset
 from harness.methods.settings import split_lengths
@@ -52,6 +51,11 @@ class Element:
     arguments: dict[str, Any] = field(default_factory=dict)
     decoder: Decoder | None = None
 
+    @property
+    def bare(self) -> bool:
+        """Whether it is a name without options."""
+        return not self.cache and not self.arguments
+
 
 def read_elements(methods: Methods) -> Iterator[Element]:
     """The elements of --methods.
@@ -70,8 +74,7 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             continue
         if options:
             method = format_call(method, options)
-        for text in chain.from_iterable(map(alternatives, elements_of(method))):
-            yield _of_text(text)
+        yield from map(_of_text, expanded(method))
 
 
 def _of_text(text: str) -> Element:
@@ -152,14 +155,8 @@ def _as_fast(name: str, preset: Preset, chosen: Mapping[str, Preset]) -> bool:
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
     name = element.name
-    plain = not element.cache and not element.arguments
     if element.plugin.endswith(CHOICE):
-        presets = read_choice(element.plugin)
-        if name and name not in presets:
-            raise UserError(f"{element.text}: it has no method {name}{meant(name, presets)}")
-        if not plain:
-            raise UserError(f"{element.text}: a tuned method takes no options and no cache")
-        return element.text, {name: presets[name]} if name else presets
+        return element.text, _of_choice(element)
     if element.plugin:
         registered = load(element.plugin).methods
         if name not in registered:
@@ -168,31 +165,47 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
                 f" {', '.join(registered) or 'none'}"
             )
     if name in GROUPS or name == ALL:
-        if not plain:
-            raise UserError(
-                f"{element.text}: {name} is a group; options and caches are for one method"
-            )
-        return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
-    preset = PRESETS.get(name)
-    if preset is None:
-        decoder = element.decoder or METHODS.get(name)
-        if decoder is None:
-            valid = ["FILE.py:NAME", *_valid()]
-            raise UserError(
-                f"{element.text}: unknown method"
-                f"{meant(name, valid, {'a suite, for --suite': SUITES})}"
-            )
-        role = "fef" if decoder.prefix_conditioned else "base"
-        preset = Preset(decoder.label or name, element.decoder or name, role=role)
+        return name, _of_group(element)
+    preset = PRESETS.get(name) or _preset_of(element)
     key, preset = _with_arguments(element, preset)
     return key, {key: preset}
 
 
-def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
-    """The key of a method with its arguments, and the preset with them."""
-    decoder = preset.decoder
+def _of_choice(element: Element) -> dict[str, Preset]:
+    """The methods of a file that harness/tune.py made, or the one that is named."""
+    name = element.name
+    presets = read_choice(element.plugin)
+    if name and name not in presets:
+        raise UserError(f"{element.text}: it has no method {name}{meant(name, presets)}")
+    if not element.bare:
+        raise UserError(f"{element.text}: a tuned method takes no options and no cache")
+    return {name: presets[name]} if name else presets
+
+
+def _of_group(element: Element) -> dict[str, Preset]:
+    name = element.name
+    if not element.bare:
+        raise UserError(f"{element.text}: {name} is a group; options and caches are for one method")
+    return dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
+
+
+def _preset_of(element: Element) -> Preset:
+    """A preset of a decoder that has none, with its defaults."""
+    name = element.name
+    decoder = element.decoder or METHODS.get(name)
+    if decoder is None:
+        valid = ["FILE.py:NAME", *_valid()]
+        raise UserError(
+            f"{element.text}: unknown method{meant(name, valid, {'a suite, for --suite': SUITES})}"
+        )
+    role = "fef" if decoder.prefix_conditioned else "base"
+    return Preset(decoder.label or name, element.decoder or name, role=role)
+
+
+def _arguments_of(element: Element, decoder: Decoder) -> dict[str, Any]:
+    """The arguments of an element with its cache. Raises UserError for what is no argument of a
+    method."""
     arguments = dict(element.arguments)
-    role = arguments.pop("role", None)
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
         raise UserError(f"{element.text}: the cache is there twice")
     if "draft" in arguments and isinstance(decoder.source, str):
@@ -200,12 +213,20 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
             f"{element.text}: draft is no option of a method; with --model base=...,draft=... it"
             " has these drafts already"
         )
+    role = arguments.get("role")
     if role not in (None, *ROLES):
         raise UserError(f"{element.text}: unknown role {role!r}{meant(role, ROLES)}")
-    if not arguments and role is None:
+    return arguments
+
+
+def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
+    """The key of a method with its arguments, and the preset with them."""
+    arguments = _arguments_of(element, preset.decoder)
+    if not arguments:
         return element.name, preset
+    role = arguments.pop("role", None)
     lengths, options = split_lengths(arguments, element.text)
-    checked = convert_options(decoder.options, preset.options | options, element.name)
+    checked = convert_options(preset.decoder.options, preset.options | options, element.name)
     values = lengths | {name: getattr(checked, name) for name in options}
 
     changes = dict(values)
@@ -227,7 +248,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
         label=label,
         in_brackets=shown | dict(sorted(changes.items())),
         role=role or preset.role,
-        given={name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()},
+        given=msgspec.to_builtins(values, enc_hook=str),
     )
 
 

@@ -7,7 +7,7 @@ for the process that records them; a worker writes nothing.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -163,6 +163,23 @@ class Worker:
 
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         """Several responses at once, but for the methods that decode one at a time."""
+        size = self._batch_size(job)
+        one_at_a_time = self._one_at_a_time | {
+            method for suite, method in self._unpacked if suite == chunk.suite
+        }
+        groups = groupby(chunk.responses, lambda response: response[0] in one_at_a_time)
+        for alone, group in groups:
+            responses = list(group)
+            if alone:
+                for method, item in responses:
+                    yield self._response(job, method, item)
+                continue
+            jobs = (partial(self._response, job, *response, batched=True) for response in responses)
+            with self._room(job, dict(responses)):
+                yield from at_once(jobs, size)
+
+    def _batch_size(self, job: SuiteJob) -> int:
+        """How many responses are decoded at once: with `auto` what half of the memory takes."""
         size = self.config.batch
         if size == "auto":
             responses = max(model.gen_length for model in job.models.values())
@@ -170,37 +187,24 @@ class Worker:
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        one_at_a_time = self._one_at_a_time | {
-            method for suite, method in self._unpacked if suite == chunk.suite
-        }
-        groups = groupby(chunk.responses, lambda response: response[0] in one_at_a_time)
-        for alone, group in groups:
-            if alone:
-                for method, item in group:
-                    yield self._response(job, method, item)
-                continue
-            responses_at_once = list(group)
-            outside = [
-                method
-                for method in dict.fromkeys(method for method, _ in responses_at_once)
-                if not isinstance(self._decoders[method].source, str)
-            ]
-            room: AbstractContextManager[None] = nullcontext()
-            if outside:
-                # They share the global random states.
-                where = f"{', '.join(outside)} on {job.suite}"
-                room = contained(job.backbones, where, self.config.seed or 0)
-            jobs = (
-                partial(self._response, job, method, item, batched=True)
-                for method, item in responses_at_once
-            )
-            with room:
-                yield from at_once(jobs, size)
+        return size
+
+    def _room(self, job: SuiteJob, methods: Iterable[str]) -> AbstractContextManager[None]:
+        """Where these methods decode: those from outside share the global random states."""
+        outside = [
+            method for method in methods if not isinstance(self._decoders[method].source, str)
+        ]
+        if not outside:
+            return nullcontext()
+        where = f"{', '.join(outside)} on {job.suite}"
+        return contained(job.backbones, where, self.config.seed or 0)
 
     def _response(self, job: SuiteJob, method: str, item: int, batched: bool = False) -> Response:
         """The response of a method to an item."""
-        texts = self._texts[job.models[method].backbone.name]
-        response = respond(job, method, item, self.config.traced, texts, batched, meter=self._meter)
+        texts = None
+        if self.config.traced:
+            texts = self._texts[job.models[method].backbone.name]
+        response = respond(job, method, item, texts, batched, self._meter)
         if self.config.timed and throttled(self.config.device or "cpu"):
             response.item["throttled"] = True
         return response
@@ -239,7 +243,8 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
     verifier = make_verifier(request, options)
     segment = verifier.segment(list(range(start, x_1L.shape[1])))
-    drafts = [backbone.eos_id] * min(options.window, len(segment))
+    count = min(options.window, len(segment))
+    drafts = [backbone.eos_id] * count
     half = torch.arange(start, start + max(1, length // 2))
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),
@@ -248,6 +253,5 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     }
     for call in calls.values():
         call()
-    return {"drafts": len(drafts)} | {
-        name: seconds_of(call, backbone.device) for name, call in calls.items()
-    }
+    seconds = {name: seconds_of(call, backbone.device) for name, call in calls.items()}
+    return {"drafts": count, **seconds}

@@ -127,7 +127,8 @@ def _call(what: str, result: int) -> int:
 
 def _go_first_when_memory_ends() -> None:
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (pathlib takes time to load)
+        # pathlib takes time to load
+        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
             file.write("1000")
     except OSError:
         pass

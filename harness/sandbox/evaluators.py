@@ -90,16 +90,21 @@ def execution(
         code, timeout - 1, tests, setup=COMPARISON, given=(TYPE_AWARE_EQUAL_NAME,), preload=preload
     )
     outcome = execute(program, sandbox)
-    result = Explained(MBPP_RESULTS[outcome.kind])
     line = outcome.line.replace(TYPE_AWARE_EQUAL_NAME, "equal")
-    result.why = "; ".join(filter(None, [outcome.message, line]))
-    return task_id, result
+    return task_id, Explained.of(MBPP_RESULTS[outcome.kind], outcome.message, line)
 
 
 class Explained(str):
     """A result of a program that also says what was raised, and where."""
 
     why = ""
+
+    @classmethod
+    def of(cls, result: str, *reasons: str) -> "Explained":
+        """A result with those of these reasons that are not empty."""
+        explained = cls(result)
+        explained.why = "; ".join(filter(None, reasons))
+        return explained
 
 
 @contextmanager
@@ -222,8 +227,7 @@ class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
             outcomes = list(workers.map(partial(execute, sandbox=self.sandbox), programs))
         details: list[dict[str, Any]] = []
         for outcome in outcomes:
-            result = Explained(outcome.kind)
-            result.why = "; ".join(filter(None, [outcome.message, outcome.line]))
+            result = Explained.of(outcome.kind, outcome.message, outcome.line)
             details.append({"result": result, "correct": outcome.kind == "pass"})
         right = sum(detail["correct"] for detail in details)
         return {"accuracy": 100 * right / len(details), "details": details}

@@ -6,8 +6,6 @@ allowed. Its time limit counts its own CPU seconds, so that a busy machine chang
 runs out of time is run again while nothing else runs.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import errno
@@ -41,9 +39,8 @@ LIMITS = {
     "RLIMIT_NOFILE": 128,
     "RLIMIT_CORE": 0,
 }
-STARTUP_SECONDS = (
-    60.0  # of the clock, until the program begins; on an idle machine it takes less than 0.1
-)
+# Of the clock, until the program begins; on an idle machine it takes less than 0.1.
+STARTUP_SECONDS = 60.0
 REPORT_BYTES = 16384
 OTHER_USER = 2**30  # root's programs become a user from here on, who owns nothing
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -69,100 +66,116 @@ SYSTEM += [
 # System calls that fail with EPERM.
 REFUSED = [
     # memory and queues that outlive a process or count towards none
-    *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open", "memfd_create", "memfd_secret"),
+    "shmget",
+    "shmat",
+    "shmctl",
+    "semget",
+    "msgget",
+    "mq_open",
+    "memfd_create",
+    "memfd_secret",
     # namespaces and mounts
-    *(
-        "unshare",
-        "setns",
-        "mount",
-        "umount2",
-        "pivot_root",
-        "chroot",
-        "open_tree",
-        "move_mount",
-        "fsopen",
-        "fsconfig",
-    ),
-    *("fsmount", "fspick", "mount_setattr"),
+    "unshare",
+    "setns",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "mount_setattr",
     # other processes
-    *(
-        "ptrace",
-        "process_vm_readv",
-        "process_vm_writev",
-        "process_madvise",
-        "pidfd_open",
-        "pidfd_getfd",
-    ),
-    *(
-        "pidfd_send_signal",
-        "setpriority",
-        "ioprio_set",
-        "sched_setscheduler",
-        "sched_setparam",
-        "sched_setattr",
-    ),
-    *("sched_setaffinity", "migrate_pages", "move_pages"),
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "pidfd_open",
+    "pidfd_getfd",
+    "pidfd_send_signal",
+    "setpriority",
+    "ioprio_set",
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+    "sched_setaffinity",
+    "migrate_pages",
+    "move_pages",
     # the kernel
-    *(
-        "keyctl",
-        "add_key",
-        "request_key",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "io_setup",
-        "io_uring_setup",
-    ),
-    *(
-        "io_uring_enter",
-        "io_uring_register",
-        "fanotify_init",
-        "name_to_handle_at",
-        "open_by_handle_at",
-        "personality",
-    ),
-    *(
-        "kexec_load",
-        "kexec_file_load",
-        "init_module",
-        "finit_module",
-        "delete_module",
-        "reboot",
-        "swapon",
-        "swapoff",
-    ),
-    *(
-        "syslog",
-        "acct",
-        "quotactl",
-        "quotactl_fd",
-        "settimeofday",
-        "clock_settime",
-        "sethostname",
-        "setdomainname",
-    ),
-    *("iopl", "ioperm", "modify_ldt"),
+    "keyctl",
+    "add_key",
+    "request_key",
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "io_setup",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    "fanotify_init",
+    "name_to_handle_at",
+    "open_by_handle_at",
+    "personality",
+    "kexec_load",
+    "kexec_file_load",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "reboot",
+    "swapon",
+    "swapoff",
+    "syslog",
+    "acct",
+    "quotactl",
+    "quotactl_fd",
+    "settimeofday",
+    "clock_settime",
+    "sethostname",
+    "setdomainname",
+    "iopl",
+    "ioperm",
+    "modify_ldt",
     # what Landlock does not see, or not in its first versions
-    *(
-        "truncate",
-        "setxattr",
-        "lsetxattr",
-        "fsetxattr",
-        "removexattr",
-        "lremovexattr",
-        "fremovexattr",
-    ),
+    "truncate",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
 ]
 ENDED_BY_KERNEL = (-signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGXCPU, 128 + signal.SIGKILL)
 CHILDREN = [
-    *("fork", "vfork", "execve", "execveat", "setsid", "setpgid"),
-    *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"),
+    "fork",
+    "vfork",
+    "execve",
+    "execveat",
+    "setsid",
+    "setpgid",
+    "kill",
+    "tkill",
+    "tgkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
 ]
 # System calls that do nothing and say that they did: honest programs copy files with their modes
 # and times.
 PRETENDED = [
-    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
-    *("utime", "utimes", "utimensat", "futimesat"),
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "fchmodat2",
+    "chown",
+    "fchown",
+    "lchown",
+    "fchownat",
+    "utime",
+    "utimes",
+    "utimensat",
+    "futimesat",
 ]
 # CLONE_NEW*
 NEW_NAMESPACES = [0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)]
@@ -344,10 +357,7 @@ def compiled_filter(children: bool = False, sockets: bool = False) -> bytes:
         add(refused, "socket")
     if children:
         # all children stay in one session, which is ended as one
-        for name in (
-            "setsid",
-            "setpgid",
-        ):
+        for name in ("setsid", "setpgid"):
             add(pyseccomp.ERRNO(0), name)
         for flag in NEW_NAMESPACES:
             add(refused, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
@@ -396,14 +406,12 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
     stderr."""
     nonce = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True) as scratch:
-        request = (
-            confinement(sandbox, scratch)
-            | vars(program)
-            | {
-                "nonce": nonce,
-                "paths": package_folders(),
-            }
-        )
+        request = {
+            **confinement(sandbox, scratch),
+            **vars(program),
+            "nonce": nonce,
+            "paths": package_folders(),
+        }
         with tempfile.TemporaryFile() as sent, tempfile.TemporaryFile() as complaints:
             sent.write(marshal.dumps(request))
             sent.seek(0)

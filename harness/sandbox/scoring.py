@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from msgspec import UNSET
 from harness.errors import UserError
 from harness.plugins import restore
 from harness.records.files import code_hash, files_hash
+from harness.records.schema import Key
 from harness.records.store import Recorder, read_meta, write_meta
 from harness.sandbox.program import Sandbox, choose
 from harness.suites.questions import Questions
@@ -24,7 +27,6 @@ from harness.suites.spec import Suite
 if TYPE_CHECKING:
     from harness.runs.problems import Problems
 
-Key = tuple[str, str, int]  # method, suite, item
 Group = tuple[str, int]  # method, draw
 Verdict = tuple[bool, str]  # whether a response is right, and what the evaluator says of it
 HOW = {
@@ -109,7 +111,6 @@ class Scorer:
         once."""
         groups: dict[str, dict[Group, list[Key]]] = {}
         draws = len(self.meta.config.draws)
-        files = self.meta.data.get("files") or {}
         for key, item in self.recorder.items.items():
             method, suite, number = key
             if suite not in self.meta.config.suites or method not in self.meta.config.methods:
@@ -120,7 +121,7 @@ class Scorer:
                 raise UserError(
                     f"{method} {suite} {number} has no text to judge; the record is damaged"
                 )
-            items = files.get(suite, {}).get("items")
+            items = self.meta.files.get(suite, {}).get("items")
             draw = number // (items // draws) if items and draws > 1 else 0
             groups.setdefault(suite, {}).setdefault((method, draw), []).append(key)
         return groups
@@ -128,13 +129,12 @@ class Scorer:
     def _score_suite(self, suite: Suite, groups: dict[Group, list[Key]]) -> dict[Key, Verdict]:
         """Verdicts on the responses to a suite, judged once where methods agree. Raises UserError
         if they cannot be."""
-        apart = suite.foreign and suite.runs_code()
-        sandbox = self._sandbox() if suite.runs_programs() or apart else None
-        # OpenCompass takes seconds to import.
-        from harness.sandbox.verdicts import ConfinedEvaluator, judged
-
+        sandbox = None
+        if suite.runs_programs() or suite.is_confined():
+            sandbox = self._sandbox()
         data, problems = self._problems(suite)
-        golds = [gold for part in problems for gold in part.golds]
+        judge = self._judge(suite, data, problems, sandbox)
+        golds = list(chain.from_iterable(part.golds for part in problems))
         known: dict[tuple[int, str], Verdict] = {}
         verdicts: dict[Key, Verdict] = {}
         for (_, draw), keys in groups.items():
@@ -146,18 +146,24 @@ class Scorer:
             ]
             numbers = [number for number, _ in new]
             texts = [text for _, text in new]
-            if apart and sandbox is not None and sandbox.name != "unsafe":
-                configs = [part.config for part in problems]
-                evaluator = ConfinedEvaluator(
-                    suite.name, configs, self.meta.config.limit, data, sandbox
-                )
-                known |= zip(new, evaluator.judged(numbers, texts), strict=True)
-            else:
-                known |= zip(new, judged(problems, numbers, texts, sandbox), strict=True)
+            known |= zip(new, judge(numbers, texts), strict=True)
             for key, response in responses.items():
                 self._note_reference(key, golds[response[0]])
                 verdicts[key] = known[response]
         return verdicts
+
+    def _judge(
+        self, suite: Suite, data: Path, problems: list[Problems], sandbox: Sandbox | None
+    ) -> Callable[[list[int], list[str]], list[Verdict]]:
+        """What judges responses of a method, by their numbers and texts: confined, or here."""
+        # OpenCompass takes seconds to import.
+        from harness.sandbox.verdicts import ConfinedEvaluator, judged
+
+        if sandbox is None or sandbox.name == "unsafe" or not suite.is_confined():
+            return partial(judged, problems, sandbox=sandbox)
+        configs = [part.config for part in problems]
+        limit = self.meta.config.limit
+        return ConfinedEvaluator(suite.name, configs, limit, data, sandbox).judged
 
     def _sandbox(self) -> Sandbox:
         """The sandbox of a suite's programs, which the report names. Raises UserError where there
@@ -182,7 +188,7 @@ class Scorer:
         if generated:
             write_generated(data, str(config.data), config.limit, [suite])
         digest = files_hash(suite.files(generated, data))
-        before = (self.meta.data.get("files") or {}).get(suite.name, {}).get("sha256")
+        before = self.meta.files.get(suite.name, {}).get("sha256")
         if before not in (None, digest):
             self._note(suite.name, "its file", digest)
         return data, load_problems(suite, suite.datasets(generated, data), config.limit)

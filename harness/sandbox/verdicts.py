@@ -5,8 +5,6 @@ An evaluator of OpenCompass's that executes code in a way of its own runs in one
 for each method, which is this file as a script: a JSON request on stdin, verdicts on stdout.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -94,12 +92,11 @@ def _of_dataset(
     whether that is right (100) or wrong (0).
     """
     result = _evaluated(part, items, texts, sandbox)
-    details = result.get("details") or []
-    verdicts = [
-        (verdict, explanation(detail))
-        for detail in details
-        if (verdict := verdict_in(detail)) is not None
-    ]
+    verdicts = []
+    for detail in result.get("details") or []:
+        verdict = verdict_in(detail)
+        if verdict is not None:
+            verdicts.append((verdict, explanation(detail)))
     if len(verdicts) == len(items):
         return verdicts
     if len(items) > 1:
@@ -107,11 +104,13 @@ def _of_dataset(
             _of_dataset(part, [item], [text], sandbox)[0]
             for item, text in zip(items, texts, strict=True)
         ]
-    numbers = [
-        value
-        for name, value in result.items()
-        if name != "details" and isinstance(value, int | float)
-    ]
+    return [(_is_right(result), "")]
+
+
+def _is_right(result: dict[str, Any]) -> bool:
+    """Whether one response is right, by an evaluator's first number. Raises UserError for a
+    grade."""
+    numbers = [value for value in result.values() if isinstance(value, int | float)]
     if not numbers:
         raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
     right = bool(numbers[0] >= ALL_RIGHT)
@@ -120,7 +119,7 @@ def _of_dataset(
             f"the evaluator gives one response {numbers[0]:g}; a suite needs 0, wrong, or 100,"
             " right"
         )
-    return [(right, "")]
+    return right
 
 
 class RecordedEvalTask(OpenICLEvalTask):  # type: ignore[misc]
@@ -243,11 +242,9 @@ class ConfinedEvaluator:
             tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch,
             ExitStack() as stack,
         ):
-            request: dict[str, Any] = {
+            request = {
                 "confined": self._confinement(scratch, shown),
                 "suite": self.suite,
-            }
-            request |= {
                 "configs": self.configs,
                 "limit": self.limit,
                 "items": items,

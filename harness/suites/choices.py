@@ -9,12 +9,13 @@ from typing import Any
 
 from harness.suites.texts import plain, text_of
 
+Row = dict[str, Any]  # of a file of problems
 COLUMNS = ("choices", "options")
 REQUEST = "Answer with the letter of the right choice."
 FORMS = "give a letter, an index from 0, or the text of one choice"
 
 
-def choice_columns(row: dict[str, Any]) -> list[str]:
+def choice_columns(row: Row) -> list[str]:
     """The columns of the choices: one with a list, or A, B, ... with a choice each; or none."""
     for name in COLUMNS:
         if name in row:
@@ -24,7 +25,7 @@ def choice_columns(row: dict[str, Any]) -> list[str]:
     return list(takewhile(row.__contains__, ascii_uppercase))
 
 
-def choices_of(row: dict[str, Any], columns: list[str]) -> list[str]:
+def choices_of(row: Row, columns: list[str]) -> list[str]:
     """The texts of the choices of a question.
 
     Args:

@@ -3,7 +3,7 @@ two numbers."""
 
 from random import Random
 
-from harness.suites.mbpp import NOUNS, RESULTS, VERBS, function_of
+from harness.suites.mbpp import CHANGES, NOUNS, RESULTS, VERBS, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 
@@ -12,10 +12,7 @@ def draw(rng: Random) -> Problem:
     a, b = rng.choice((("a", "b"), ("x", "y"), ("n", "m"), ("p", "q")))
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
-    later = [
-        (rng.choice(("plus", "minus", "times")), rng.randint(2, 9))
-        for _ in range(rng.randint(1, 3))
-    ]
+    later = [(rng.choice(tuple(CHANGES)), rng.randint(2, 9)) for _ in range(rng.randint(1, 3))]
     later_words = "".join(f", {word} {k}" for word, k in later)
     signature = f"def {name}({a}, {b}):\n"
     prompt = f'{signature}    """Return the {base} of {a} and {b}{later_words}."""\n'
@@ -38,24 +35,23 @@ def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[s
     left, right = (a, b) if base == "difference" or rng.random() < 0.5 else (b, a)
     infix = {"sum": "+", "product": "*", "difference": "-"}
     first = f"{left} {infix[base]} {right}" if base in infix else f"{base[:3]}({left}, {right})"
-    symbols = {"plus": "+", "minus": "-", "times": "*"}
     style = rng.choice(("expression", "update", "rebind", "two names"))
     if style == "expression":
         whole = first
         for word, k in later:
-            whole = f"({whole}) {symbols[word]} {k}"
+            whole = f"({whole}) {CHANGES[word]} {k}"
         return f"    return {whole}\n"
     name, second = rng.sample(RESULTS, 2)
     lines = [f"{name} = {first}"]
     for word, k in later[:-1] if style == "two names" else later:
         lines.append(
-            f"{name} {symbols[word]}= {k}"
+            f"{name} {CHANGES[word]}= {k}"
             if style == "update"
-            else f"{name} = {name} {symbols[word]} {k}"
+            else f"{name} = {name} {CHANGES[word]} {k}"
         )
     if style == "two names":
         word, k = later[-1]
-        lines.append(f"{second} = {name} {symbols[word]} {k}")
+        lines.append(f"{second} = {name} {CHANGES[word]} {k}")
         name = second
     lines.append(f"return {name}")
     return "".join(f"    {line}\n" for line in lines)

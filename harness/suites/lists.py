@@ -17,8 +17,22 @@ from typing import Any
 from harness.suites.spec import Generator, Problem, Suite, human, judged_by
 
 WORDS = (
-    *("ant", "bee", "cat", "cow", "dog", "elk", "fox", "hen"),
-    *("jay", "owl", "pig", "ram", "rat", "seal", "wolf", "yak"),
+    "ant",
+    "bee",
+    "cat",
+    "cow",
+    "dog",
+    "elk",
+    "fox",
+    "hen",
+    "jay",
+    "owl",
+    "pig",
+    "ram",
+    "rat",
+    "seal",
+    "wolf",
+    "yak",
 )
 LIST_TASKS = ("copy", "reverse", "sort", "replace", "insert", "shuffle")
 

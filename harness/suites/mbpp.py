@@ -81,7 +81,7 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
     out = rng.choice(RESULTS)
     each = f"{e} {change}"
     some = f"{each} for {e} in {numbers} if {e} {condition}"
-    call = {"sum": "sum", "maximum": "max", "minimum": "min"}.get(reduce)
+    call = REDUCED.get(reduce)
     returned = f"return {call}({out})" if call else f"return {out}"
     style = rng.choice(("return", "name", "loop"))
     if style == "return":

@@ -124,8 +124,10 @@ def blocks_of(model: str) -> Blocks | None:
     from model_wrappers.backbones import registry
 
     config = config_of(model)
-    family = None if config is None else registry.family_of(config)
-    return None if config is None or family is None else family.blocks_of(config, _base(model))
+    if config is None:
+        return None
+    family = registry.family_of(config)
+    return None if family is None else family.blocks_of(config, _base(model))
 
 
 def config_of(model: str) -> dict[str, Any] | None:

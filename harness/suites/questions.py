@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.elements import import_function, parse_call
 from harness.errors import UserError, explained
-from harness.suites.choices import choice_columns, choices_of, letter_of, with_choices
+from harness.suites.choices import Row, choice_columns, choices_of, letter_of, with_choices
 from harness.suites.programs import tests_of
 from harness.suites.texts import plain, text_of
 from model_wrappers.options import note
@@ -39,6 +39,7 @@ TESTS = "tests"
 PROGRAM_COLUMNS = ("tests", "entry_point")
 BUILT_IN = (EXACT, NUMBER, MATH, CHOICE, TESTS)
 FORMAT = "a line is one JSON object; an array is in a file named .json, CSV in one named .csv"
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 DIGITS = re.compile(r"(?:(?<!\d)-)?(?:\d+(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d))")
 SHOWN = 3  # answers in a warning
@@ -108,7 +109,7 @@ def _judge_named(text: str, judge: str) -> str:
     return judge
 
 
-def _usual_judge(questions: Questions, row: dict[str, Any]) -> str:
+def _usual_judge(questions: Questions, row: Row) -> str:
     """The judge of a file where none is given."""
     if choice_columns(row):
         return CHOICE
@@ -116,14 +117,14 @@ def _usual_judge(questions: Questions, row: dict[str, Any]) -> str:
     return TESTS if TESTS in row and not has_answer else EXACT
 
 
-def _note_unread(name: str, questions: Questions, rows: list[dict[str, Any]]) -> None:
+def _note_unread(name: str, questions: Questions, rows: list[Row]) -> None:
     columns = dict.fromkeys(column for row in rows for column in row)
     unread = [column for column in columns if column not in _columns(questions, rows[0])]
     if unread:
         note(f"{name}: the judge {questions.judge} does not read the columns {', '.join(unread)}")
 
 
-def _warn_of_answers(name: str, rows: list[dict[str, Any]], right: Judge) -> None:
+def _warn_of_answers(name: str, rows: list[Row], right: Judge) -> None:
     numbers = [number for number, row in enumerate(rows, 1) if not _accepts(right, row["answer"])]
     if numbers:
         named = ", ".join(
@@ -147,7 +148,7 @@ def _absolute(path: str) -> Path:
     return Path(path).expanduser().resolve()
 
 
-def read_questions(questions: Questions) -> list[dict[str, Any]]:
+def read_questions(questions: Questions) -> list[Row]:
     """The rows of a file: {answer, prompt}, with `choices` or `function` if the judge reads these.
 
     An answer that is no text is as JSON has it; of choices it is the letter, of programs the tests.
@@ -161,7 +162,7 @@ def read_questions(questions: Questions) -> list[dict[str, Any]]:
         return [_question(questions.judge, columns, line, row) for line, row in rows]
 
 
-def _numbered_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+def _numbered_rows(path: Path) -> list[tuple[int, Row]]:
     """The rows of a file with their lines. Raises UserError for a file that has none."""
     not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
@@ -171,7 +172,7 @@ def _numbered_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
         return rows
 
 
-def _columns(questions: Questions, row: dict[str, Any]) -> list[str]:
+def _columns(questions: Questions, row: Row) -> list[str]:
     """The columns that are read: the prompt's, and the answer's and the choices' or the tests'."""
     prompt = questions.prompt or _column(row, PROMPTS, "prompt")
     if questions.judge == TESTS:
@@ -185,7 +186,7 @@ def _columns(questions: Questions, row: dict[str, Any]) -> list[str]:
     return [prompt, answer, *choices]
 
 
-def _question(judge: str, columns: list[str], line: int, row: dict[str, Any]) -> dict[str, Any]:
+def _question(judge: str, columns: list[str], line: int, row: Row) -> Row:
     """A row as OpenCompass gets it. Raises ValueError with the line."""
     prompt_column, answer_column, *choice_names = columns
     answer = _text(line, row, answer_column)
@@ -205,7 +206,7 @@ def _question(judge: str, columns: list[str], line: int, row: dict[str, Any]) ->
     return {"answer": answer, "prompt": prompt}
 
 
-def _column(row: dict[str, Any], names: tuple[str, ...], what: str) -> str:
+def _column(row: Row, names: tuple[str, ...], what: str) -> str:
     for name in names:
         if name in row:
             return name
@@ -214,14 +215,14 @@ def _column(row: dict[str, Any], names: tuple[str, ...], what: str) -> str:
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[int, Row]]:
     """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be
     read."""
     kind = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        if kind.suffix.lower() in (".csv", ".tsv"):
-            delimiter = "\t" if kind.suffix.lower() == ".tsv" else ","
+        delimiter = DELIMITERS.get(kind.suffix.lower())
+        if delimiter is not None:
             reader = csv.DictReader(file, delimiter=delimiter, strict=True)
             for row in reader:
                 if None in row:
@@ -230,8 +231,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             return
         text = file.read()
     if kind.suffix.lower() == ".json" and text.lstrip().startswith("["):
-        for number, row in enumerate(_parsed(path, 1, text), 1):
-            yield number, row
+        yield from enumerate(_parsed(path, 1, text), 1)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -249,7 +249,7 @@ def _parsed(path: Path, number: int, text: str) -> Any:
     return value
 
 
-def _text(line: int, row: dict[str, Any], column: str) -> str:
+def _text(line: int, row: Row, column: str) -> str:
     value = row.get(column)
     if value is None or value == "":
         raise ValueError(
@@ -258,7 +258,7 @@ def _text(line: int, row: dict[str, Any], column: str) -> str:
     return text_of(value)
 
 
-def _prompt(line: int, row: dict[str, Any], column: str) -> str:
+def _prompt(line: int, row: Row, column: str) -> str:
     if isinstance(row.get(column), dict | list):
         raise ValueError(
             f"line {line}: {column} must be text, not {str(row[column])[:40]}; of a table of"

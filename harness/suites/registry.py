@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.elements import elements_of
 from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
 from harness.suites.questions import TESTS, Questions, questions_of
 from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
+from harness.suites.texts import is_text
 from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
 
@@ -65,9 +66,16 @@ def with_shots(suite: Suite) -> Suite:
 
 LONG = (gsm8k.LONG, mbpp.LONG)
 ALL = (
-    *(gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE, *LONG),
+    gsm8k.SUITE,
+    math.SUITE,
+    math.MATH_500,
+    humaneval.SUITE,
+    mbpp.SUITE,
+    lists.SUITE,
+    *LONG,
     *map(with_shots, (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, *LONG)),
-    *(gsm8k.HARD, mbpp.HARD),
+    gsm8k.HARD,
+    mbpp.HARD,
     *lists.PARALLEL,
 )
 # and those of plugins and files, once they are named
@@ -225,41 +233,36 @@ def read_exchanges(
         lines = path.read_text(encoding="utf-8").splitlines()
     if len(lines) < (count or 1):
         raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
-    formats = [
-        PLAIN,
-        *(
-            each.training
-            for name, each in SUITES.items()
-            if each.training and suite in (None, name)
-        ),
-    ]
+    suites = [each for name, each in SUITES.items() if suite in (None, name)]
+    formats = [PLAIN, *(each.training for each in suites if each.training)]
     exchanges = []
     for number, line in enumerate(lines[:count], 1):
-        try:
-            row: Any = json.loads(line)
-        except ValueError:
-            row = None
-        form = next(
-            (
-                form
-                for form in formats
-                if _is_text(row, form.question) and _is_text(row, form.answer)
-            ),
-            None,
-        )
-        if form is None:
+        exchange = _exchange(line, formats)
+        if exchange is None:
             wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
             raise UserError(
                 f"{option} {path}, line {number}: an object with {wanted} is needed, both text that"
                 " is not empty"
             )
-        prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
-        exchanges.append(Exchange(prompt, form.clean(row[form.answer])))
+        exchanges.append(exchange)
     return exchanges
 
 
-def _is_text(row: Any, name: str) -> bool:
-    return isinstance(row, dict) and isinstance(row.get(name), str) and bool(row[name].strip())
+def _exchange(line: str, formats: Iterable[Training]) -> Exchange | None:
+    """A line in the first format that it has; None if it has none of them."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict):
+        return None
+    for form in formats:
+        question = row.get(form.question)
+        answer = row.get(form.answer)
+        if is_text(question) and is_text(answer):
+            prompt = form.prompt.replace(f"{{{form.question}}}", question)
+            return Exchange(prompt, form.clean(answer))
+    return None
 
 
 class Example(NamedTuple):

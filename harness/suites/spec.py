@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from harness.errors import UserError
+from harness.suites.choices import Row
 from harness.suites.published import settings_of_model
 from harness.suites.questions import CHOICE, TESTS, Questions
 from model_wrappers.options import meant
@@ -24,11 +25,12 @@ FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 CONFINED = ("HumanEvalEvaluator", "MBPPEvaluator")
 # Calls in the source of an evaluator that run a response.
 RUNS_CODE = re.compile(
-    r"(?<![\w.])(?:exec|eval|compile|__import__)\(|\b(?:subprocess|multiprocessing|importlib)\b|ProcessPool"
+    r"(?<![\w.])(?:exec|eval|compile|__import__)\("
+    r"|\b(?:subprocess|multiprocessing|importlib)\b|ProcessPool"
     r"|\bos\.(?:system|popen|fork|exec\w*)\b"
 )
-Row = dict[str, Any]
 Rounds = list[dict[str, str]]
+Config = dict[str, Any]  # of a dataset, as OpenCompass has it
 # Of judges that read more than the answer.
 EVALUATORS = {CHOICE: "ChoicesEvaluator", TESTS: "ProgramsEvaluator"}
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -45,7 +47,7 @@ class Problem:
     key: str
     question: str
     response: str
-    row: dict[str, Any] = field(default_factory=dict)
+    row: Row = field(default_factory=dict)
 
 
 def split_of(problem: Problem) -> str:
@@ -133,13 +135,10 @@ class Suite:
             return settings_of_model(model, self.name) or self.lengths
         if self.generator is None:
             return {"gen_length": 64}
-        length = self.generator.length
-        block = self.generator.block_length
-        return (
-            {"gen_length": length}
-            if block is None
-            else {"gen_length": length, "block_length": block}
-        )
+        lengths = {"gen_length": self.generator.length}
+        if self.generator.block_length is not None:
+            lengths["block_length"] = self.generator.block_length
+        return lengths
 
     @property
     def generated(self) -> Generator:
@@ -157,17 +156,14 @@ class Suite:
             return [data / "data" / self.generated.file]
         if self.file is not None:
             return [self._present(data, f"data/{self.file}")]
-        found: list[Path] = []
+        files: list[Path] = []
         for dataset in self.datasets(False, data):
             path = Path(dataset["path"])
-            found += (
-                sorted(each for each in path.rglob("*") if each.is_file())
-                if path.is_dir()
-                else [path]
-            )
-        return list(dict.fromkeys(found))
+            below = sorted(path.rglob("*")) if path.is_dir() else [path]
+            files += filter(Path.is_file, below)
+        return list(dict.fromkeys(files))
 
-    def datasets(self, generated: bool, data: Path) -> list[dict[str, Any]]:
+    def datasets(self, generated: bool, data: Path) -> list[Config]:
         """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises
         UserError."""
         if self.questions is not None:
@@ -208,6 +204,10 @@ class Suite:
             return any(evaluator_of(each) in CONFINED for each in self._shipped())
         return self.executes
 
+    def is_confined(self) -> bool:
+        """Whether its evaluator runs a response in a way of its own, and is confined itself."""
+        return self.foreign and self.runs_code()
+
     def misjudged(self, prompt: object) -> str:
         """What to say of a base model's responses, "" if they are judged as they should be."""
         return f"{self.configuration} {self.of_base}" if prompt == "plain" and self.of_base else ""
@@ -224,7 +224,7 @@ class Suite:
             for source in _judging_source(dataset)
         )
 
-    def _shipped(self) -> list[dict[str, Any]]:
+    def _shipped(self) -> list[Config]:
         if self.configuration is None:
             raise UserError(
                 f"suite {self.name} has generated problems alone; leave out --data, or the suite"
@@ -241,7 +241,7 @@ class Suite:
             )
         return path
 
-    def _dataset(self, generator: Generator, path: Path) -> dict[str, Any]:
+    def _dataset(self, generator: Generator, path: Path) -> Config:
         """OpenCompass's configuration of a file of problems, its prompt without solved ones
         retrieved for it."""
         template = "opencompass.openicl.icl_prompt_template.PromptTemplate"
@@ -286,7 +286,7 @@ def judged_by(judge: str, named: dict[str, str], **how: Any) -> Generator:
     )
 
 
-def shipped(configuration: str) -> list[dict[str, Any]]:
+def shipped(configuration: str) -> list[Config]:
     """The datasets of an OpenCompass configuration as plain values. Raises UserError for one that
     it does not have."""
     import opencompass
@@ -308,12 +308,12 @@ def shipped(configuration: str) -> list[dict[str, Any]]:
     return [_plain(each) for each in found]
 
 
-def evaluator_of(dataset: dict[str, Any]) -> str:
+def evaluator_of(dataset: Config) -> str:
     """The class of a dataset's evaluator, without its module."""
     return str(dataset["eval_cfg"]["evaluator"].get("type")).rsplit(".", 1)[-1]
 
 
-def _judging_source(dataset: dict[str, Any]) -> Iterator[str]:
+def _judging_source(dataset: Config) -> Iterator[str]:
     """The source of what judges: of functions, and of classes' modules with the datasets' modules
     that they import."""
     from opencompass.registry import TEXT_POSTPROCESSORS

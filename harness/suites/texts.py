@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from typing import Any
+from typing import Any, TypeGuard
 
 
 def plain(text: str) -> str:
@@ -17,3 +17,8 @@ def plain(text: str) -> str:
 def text_of(value: Any) -> str:
     """A value of a file of questions as text: what is no text as JSON has it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def is_text(value: Any) -> TypeGuard[str]:
+    """Whether a value is text that is not blank."""
+    return isinstance(value, str) and bool(value.strip())

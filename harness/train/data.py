@@ -57,7 +57,8 @@ class EncodedExample(TypedDict):
     response: list[int]
 
 
-Collator = Callable[[list[EncodedExample]], dict[str, torch.Tensor]]
+Batch = dict[str, torch.Tensor]
+Collator = Callable[[list[EncodedExample]], Batch]
 
 
 def train_tokenizer(
@@ -224,9 +225,11 @@ class CorruptedBatches:
         self.lengths = lengths
         self.blocks = blocks
 
-    def __call__(
-        self, examples: list[EncodedExample], all_masked: float = 0.0
-    ) -> dict[str, torch.Tensor]:
+    def generator(self, examples: list[EncodedExample], stream: int) -> torch.Generator:
+        """Random numbers for a batch; stream: 0 for its corruption, 1 for what else is drawn."""
+        return torch.Generator().manual_seed(self.seed * 1_000_003 + examples[0]["index"] + stream)
+
+    def __call__(self, examples: list[EncodedExample], all_masked: float = 0.0) -> Batch:
         """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
 
         all_masked: share of the examples, below 1, at diffusion time 1; the times of the others
@@ -249,15 +252,12 @@ class CorruptedBatches:
             response_BL[row, len(example["prompt"]) :] = True
         even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
         time_B = (even_B / (1 - all_masked)).clamp_max(1)
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + first)
-        if (
-            first // len(examples) + 1
-        ) * self.blocks % 1 < self.blocks:  # evenly: at 0.5 every second batch
-            corrupted_BL, share_B = corrupt_in_blocks(
-                clean_BL, response_BL, time_B, self.mask_id, generator
-            )
-        else:
-            corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
+        generator = self.generator(examples, 0)
+        # Evenly: at 0.5 every second batch.
+        number = first // len(examples) + 1
+        in_blocks = number * self.blocks % 1 < self.blocks
+        corrupting = corrupt_in_blocks if in_blocks else corrupt
+        corrupted_BL, share_B = corrupting(clean_BL, response_BL, time_B, self.mask_id, generator)
         return {
             "clean": clean_BL,
             "corrupted": corrupted_BL,
@@ -273,7 +273,7 @@ class NextTokenBatches:
     def __init__(self, batches: CorruptedBatches) -> None:
         self._batches = batches
 
-    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> Batch:
         """B examples -> inputs (B, L), predicted (B, L) bool: the responses, each up to one EOS."""
         batch = self._batches(examples)
         padding_BL = (batch["response"] & (batch["clean"] == self._batches.eos_id)).cumsum(1) > 1
@@ -288,12 +288,10 @@ class PositionBatches:
         self._batches = batches
         self._positions = positions
 
-    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> Batch:
         """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the
         responses' lengths."""
         batch = self._batches(examples)
-        generator = torch.Generator().manual_seed(
-            self._batches.seed * 1_000_003 + examples[0]["index"] + 1
-        )
+        generator = self._batches.generator(examples, 1)
         rows = position_rows(batch["clean"], batch["corrupted"], self._positions, generator)
         return rows._asdict() | {"tokens": batch["response"].sum()}

@@ -4,16 +4,17 @@ slots of two streams."""
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 
 def corrupt(
-    clean_BL: torch.Tensor,
-    response_BL: torch.Tensor,
-    time_B: torch.Tensor,
+    clean_BL: Tensor,
+    response_BL: Tensor,
+    time_B: Tensor,
     mask_id: int,
     generator: torch.Generator,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R
     response tokens.
 
@@ -32,12 +33,12 @@ BLOCK_LENGTHS = (8, 16, 32, 64)  # and the whole response
 
 
 def corrupt_in_blocks(
-    clean_BL: torch.Tensor,
-    response_BL: torch.Tensor,
-    time_B: torch.Tensor,
+    clean_BL: Tensor,
+    response_BL: Tensor,
+    time_B: Tensor,
     mask_id: int,
     generator: torch.Generator,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before,
     masks after.
 
@@ -59,13 +60,13 @@ def corrupt_in_blocks(
 
 
 def llada_loss(
-    logits_BLV: torch.Tensor,
-    clean_BL: torch.Tensor,
-    corrupted_BL: torch.Tensor,
-    response_BL: torch.Tensor,
-    share_B: torch.Tensor,
+    logits_BLV: Tensor,
+    clean_BL: Tensor,
+    corrupted_BL: Tensor,
+    response_BL: Tensor,
+    share_B: Tensor,
     weight: str = "1/t",
-) -> torch.Tensor:
+) -> Tensor:
     """Clean-token prediction (the paper's Eq. 2), averaged over the response tokens of the batch.
 
     share_B: the masked share t of each row. weight: "1/t" as in LLaDA's training (a bound on the
@@ -78,9 +79,7 @@ def llada_loss(
     return loss_N.sum() / response_BL.sum()
 
 
-def next_token_loss(
-    logits_BLV: torch.Tensor, clean_BL: torch.Tensor, predicted_BL: torch.Tensor
-) -> torch.Tensor:
+def next_token_loss(logits_BLV: Tensor, clean_BL: Tensor, predicted_BL: Tensor) -> Tensor:
     """Cross-entropy of the next token, the mean over those that are predicted: logits at i are of
     token i + 1."""
     wanted_N = predicted_BL[:, 1:]
@@ -95,15 +94,15 @@ class PositionRows(NamedTuple):
     all corrupted positions, exactly or in expectation.
     """
 
-    inputs: torch.Tensor
-    position: torch.Tensor
-    target: torch.Tensor
-    weight: torch.Tensor
+    inputs: Tensor
+    position: Tensor
+    target: Tensor
+    weight: Tensor
 
 
 def position_rows(
-    clean_BL: torch.Tensor,
-    corrupted_BL: torch.Tensor,
+    clean_BL: Tensor,
+    corrupted_BL: Tensor,
     count: int | None,
     generator: torch.Generator,
 ) -> PositionRows:
@@ -131,9 +130,7 @@ def position_rows(
     return PositionRows(inputs_RL, position_R, clean_BL[example_R, position_R], torch.cat(weights))
 
 
-def fef_loss(
-    logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Tensor, tokens: int
-) -> torch.Tensor:
+def fef_loss(logits_RV: Tensor, target_R: Tensor, weight_R: Tensor, tokens: int) -> Tensor:
     """Position-conditioned prediction (the paper's Eq. 3, Algorithm 1), as a mean over the batch's
     response tokens."""
     return (
@@ -141,9 +138,7 @@ def fef_loss(
     ).sum() / tokens
 
 
-def block_loss(
-    logits_BRV: torch.Tensor, target_BR: torch.Tensor, weight_BR: torch.Tensor
-) -> torch.Tensor:
+def block_loss(logits_BRV: Tensor, target_BR: Tensor, weight_BR: Tensor) -> Tensor:
     """Clean-token prediction in corrupted blocks, a mean over what is predicted, weighted by
     weight_BR."""
     used_N = weight_BR.nonzero(as_tuple=True)
@@ -152,12 +147,12 @@ def block_loss(
 
 
 def two_stream_loss(
-    draft_BCV: torch.Tensor,
-    target_BCV: torch.Tensor,
-    clean_BC: torch.Tensor,
-    used_BC: torch.Tensor,
+    draft_BCV: Tensor,
+    target_BCV: Tensor,
+    clean_BC: Tensor,
+    used_BC: Tensor,
     tokens: int,
-) -> torch.Tensor:
+) -> Tensor:
     """Cross-entropy under the two-stream mask: of the target (queries) plus that of the draft
     (context).
 

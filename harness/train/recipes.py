@@ -1,11 +1,10 @@
 """Recipes of trainings: every value is a field, presets are in recipes.toml among nano's weights,
 options override."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -183,47 +182,51 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         raise UserError(
             f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}"
         ) from error
+    clash = next(_clashes(made, objective, preset, given), None)
+    if clash is not None:
+        raise UserError(clash)
+    return made
+
+
+def _clashes(made: Recipe, objective: str, preset: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """What of a recipe does not fit together, or not the objective."""
     two_stream = made.mask == "two-stream"
     blocks = made.block_length is not None
-    clashes = list[str]()
     if "global_batch" in given and "accumulation" in given:
-        clashes.append(
+        yield (
             "--global-batch sets the accumulation by the number of processes; leave"
             " --accumulation out"
         )
     if "epochs" in given and ("steps" in given or made.data is None):
-        clashes.append(
+        yield (
             f"--epochs {made.epochs} are of --data FILE, and say the steps; leave --epochs or"
             " --steps out"
         )
     if made.random_orders and (blocks or not two_stream):
-        clashes.append(
+        yield (
             f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length"
         )
     if made.blocks and objective != "llada":
-        clashes.append(f"preset {preset} corrupts in blocks, for objective llada; not {objective}")
+        yield f"preset {preset} corrupts in blocks, for objective llada; not {objective}"
     if not blocks and (made.prefixes or made.first_weight != 1):
-        clashes.append("--prefixes and --first-weight are of blocks: add --block-length")
+        yield "--prefixes and --first-weight are of blocks: add --block-length"
     if made.prefixes and objective != "fef":
-        clashes.append(
+        yield (
             f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not"
             f" {objective}"
         )
     if objective == "ar" and blocks:
-        clashes.append(
+        yield (
             f"--block-length {made.block_length} is of diffusion models, and objective ar trains"
             " another"
         )
     if made.mask == "linear" and not blocks:
-        clashes.append("--mask linear is of blocks: add --block-length")
+        yield "--mask linear is of blocks: add --block-length"
     if made.mask != "full" and objective != "fef":
-        clashes.append(f"--mask {made.mask} needs objective fef, not {objective}; use --mask full")
+        yield f"--mask {made.mask} needs objective fef, not {objective}; use --mask full"
     if two_stream and "positions" in given:
         only = "two-stream trains all positions from an anchor on"
-        clashes.append(f"--positions {made.positions} needs --mask full; {only}")
+        yield f"--positions {made.positions} needs --mask full; {only}"
     if made.mix is not None and (not set(made.mix) <= set(GENERATED) or not any(made.mix.values())):
         wanted = f"a whole number of blocks, not all 0, for suites of {', '.join(GENERATED)}"
-        clashes.append(f"--mix {json.dumps(made.mix)} must give {wanted}")
-    if clashes:
-        raise UserError(clashes[0])
-    return made
+        yield f"--mix {json.dumps(made.mix)} must give {wanted}"

@@ -20,8 +20,9 @@ row.
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from harness.train.data import CorruptedBatches, EncodedExample
+from harness.train.data import Batch, CorruptedBatches, EncodedExample
 
 # Decoding starts from a fully masked response, with a segment that begins at its first position.
 # Times and anchors
@@ -30,14 +31,12 @@ ALL_MASKED = 0.3  # share of the examples
 FIRST_ANCHOR = 0.4  # share of the examples
 
 
-def left_to_right(corrupted_BL: torch.Tensor) -> torch.Tensor:
+def left_to_right(corrupted_BL: Tensor) -> Tensor:
     """The rank of every corrupted position from left to right, from 0: (B, L)."""
     return corrupted_BL.cumsum(1) - 1
 
 
-def in_random_orders(
-    corrupted_BL: torch.Tensor, share: float, generator: torch.Generator
-) -> torch.Tensor:
+def in_random_orders(corrupted_BL: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """The rank of every corrupted position in the order of its row, from 0: (B, L); others come
     last.
 
@@ -50,9 +49,7 @@ def in_random_orders(
     return key_BL.masked_fill(~corrupted_BL, 2).argsort(dim=1, stable=True).argsort(dim=1)
 
 
-def segments(
-    corrupted_BL: torch.Tensor, uniform_B: torch.Tensor, rank_BL: torch.Tensor
-) -> torch.Tensor:
+def segments(corrupted_BL: Tensor, uniform_B: Tensor, rank_BL: Tensor) -> Tensor:
     """The corrupted positions from a random anchor on, at least one per row: (B, L) bool.
 
     uniform_B in [0, 1): below FIRST_ANCHOR the anchor is the first corrupted position in the order
@@ -72,19 +69,19 @@ class TwoStreamRows(NamedTuple):
     False in slots that are left over.
     """
 
-    inputs: torch.Tensor
-    position_ids: torch.Tensor
-    visible: torch.Tensor
-    positions: torch.Tensor
-    target: torch.Tensor
-    used: torch.Tensor
+    inputs: Tensor
+    position_ids: Tensor
+    visible: Tensor
+    positions: Tensor
+    target: Tensor
+    used: Tensor
 
 
 def two_stream_rows(
-    clean_BL: torch.Tensor,
-    segment_BL: torch.Tensor,
+    clean_BL: Tensor,
+    segment_BL: Tensor,
     mask_id: int,
-    rank_BL: torch.Tensor | None = None,
+    rank_BL: Tensor | None = None,
 ) -> TwoStreamRows:
     """Context with the segment masked | its clean tokens | its queries, at their positions in the
     context.
@@ -112,7 +109,7 @@ def two_stream_rows(
     )
 
 
-def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Tensor:
+def two_stream_mask(segment_BL: Tensor, slot_BC: Tensor) -> Tensor:
     """Who sees whom: (B, N, N) bool. slot_BC: the position of each slot in the context, unused
     slots last.
 
@@ -146,13 +143,11 @@ class TwoStreamBatches:
         self._batches = batches
         self._random_orders = random_orders
 
-    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> Batch:
         """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses'
         lengths."""
         batch = self._batches(examples, all_masked=ALL_MASKED)
-        generator = torch.Generator().manual_seed(
-            self._batches.seed * 1_000_003 + examples[0]["index"] + 1
-        )
+        generator = self._batches.generator(examples, 1)
         uniform_B = torch.rand(len(examples), generator=generator)
         corrupted_BL = batch["corrupted"] != batch["clean"]
         rank_BL = in_random_orders(corrupted_BL, self._random_orders, generator)
@@ -165,12 +160,12 @@ class BlockRows(NamedTuple):
     """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
     if not predicted."""
 
-    inputs: torch.Tensor
-    position_ids: torch.Tensor
-    visible: torch.Tensor
-    positions: torch.Tensor
-    target: torch.Tensor
-    block_weight: torch.Tensor
+    inputs: Tensor
+    position_ids: Tensor
+    visible: Tensor
+    positions: Tensor
+    target: Tensor
+    block_weight: Tensor
 
 
 class BlockBatches:
@@ -196,7 +191,7 @@ class BlockBatches:
         self._first_weight = first_weight
         self._mask = mask
 
-    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> Batch:
         """B examples -> the fields of BlockRows."""
         batch = self._batches(examples)
         clean_BL = batch["clean"]
@@ -207,9 +202,7 @@ class BlockBatches:
         clean_BL = torch.nn.functional.pad(
             clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id
         )
-        generator = torch.Generator().manual_seed(
-            self._batches.seed * 1_000_003 + examples[0]["index"] + 1
-        )
+        generator = self._batches.generator(examples, 1)
         drawn = (len(examples), whole // self._length)  # for each block
         # Both kinds of masks are drawn for every block, so that the share of prefixes changes no
         # other draw.
@@ -237,10 +230,10 @@ class BlockBatches:
 
 
 def block_rows(
-    clean_BL: torch.Tensor,
-    start_B: torch.Tensor,
-    masked_BR: torch.Tensor,
-    weight_BR: torch.Tensor,
+    clean_BL: Tensor,
+    start_B: Tensor,
+    masked_BR: Tensor,
+    weight_BR: Tensor,
     length: int,
     mask_id: int,
 ) -> BlockRows:
@@ -270,7 +263,7 @@ def block_rows(
 
 
 def with_queries(
-    rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int, in_context: bool = True
+    rows: BlockRows, segment_BR: Tensor, length: int, mask_id: int, in_context: bool = True
 ) -> BlockRows:
     """Rows without slots, and after them the clean tokens of the segment's positions, and its
     queries.

@@ -18,6 +18,7 @@ import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from msgspec import to_builtins
+from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from transformers import Trainer, TrainingArguments, set_seed
 
@@ -42,7 +43,7 @@ from model_wrappers.backbones.llada import (
     causal_llama,
 )
 
-Inputs = dict[str, torch.Tensor]
+Inputs = dict[str, Tensor]
 
 
 def processes() -> int:
@@ -102,8 +103,8 @@ class DiffusionTrainer(Trainer):
         self,
         model: torch.nn.Module,
         inputs: Inputs,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor:
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
         """One backward pass of a batch, in pieces of rows; returns the loss."""
         self._since = self._since or time.perf_counter()
         self._tokens += inputs["corrupted" if "corrupted" in inputs else "inputs"].numel()
@@ -126,7 +127,7 @@ class DiffusionTrainer(Trainer):
         model: torch.nn.Module,
         inputs: Inputs,
         return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         if "position" in inputs:
             logits_RV = model(
@@ -412,9 +413,8 @@ def train(
     )
     trainer.loss_weight = recipe.loss_weight
     trainer.rows_per_forward = recipe.rows_per_forward
-    trainer.model_accepts_loss_kwargs = (
-        False  # the trainer then averages over the accumulated batches itself
-    )
+    # The trainer then averages over the accumulated batches itself.
+    trainer.model_accepts_loss_kwargs = False
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     if trainer.is_world_process_zero():

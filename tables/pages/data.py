@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
-from harness.measures.table import REFERENCE, method_labels, suite_titles
+from harness.measures.table import REFERENCE, floats_of, method_labels, suite_titles
 from harness.records.files import TraceRecord, each_frame, read_prompts
 from harness.records.store import Run
 from harness.suites.registry import SUITES, drawn, split_named
@@ -48,6 +48,9 @@ class ShownSuite:
 
     key: str
     title: str
+
+
+Suites = dict[tuple[str, str], ShownSuite]  # by key and the SHA-256 of the problems
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ def open_book(runs: Sequence[Run]) -> Book:
             raise UserError(f"{run.folder} holds no items yet; there is nothing to show")
     names = _distinct([run.meta.name or run.folder.name for run in runs])
     series: list[Series] = []
-    suites: dict[tuple[str, str], ShownSuite] = {}
-    numbers: list[dict[str, int]] = []
+    suites: Suites = {}
+    numbers = []
     for number, run in enumerate(runs):
         there = set(run.items["method"].unique())
         labels = {name: label for name, label in method_labels(run).items() if name in there}
@@ -103,19 +106,23 @@ def open_book(runs: Sequence[Run]) -> Book:
         for method, label in labels.items():
             name = label if len(runs) == 1 else f"{label} ({names[number]})"
             series.append(Series(number, method, name, reference))
-        numbers.append({})
-        files = run.meta.data.get("files") or {}
-        there = set(run.items["suite"].unique())
-        for key, title in suite_titles(run).items():
-            if key not in there:
-                continue
-            problems = (key, str(files.get(key, {}).get("sha256", "")))
-            if problems not in suites:
-                again = any(suite.key == key for suite in suites.values())
-                title = f"{title} ({names[number]})" if again else title
-                suites[problems] = ShownSuite(key, title)
-            numbers[-1][key] = list(suites).index(problems)
+        numbers.append(_number_suites(run, names[number], suites))
     return Book(tuple(runs), tuple(names), tuple(series), tuple(suites.values()), tuple(numbers))
+
+
+def _number_suites(run: Run, name: str, suites: Suites) -> dict[str, int]:
+    """The number of each suite of a run; its problems that no run before has are added."""
+    numbers = {}
+    there = set(run.items["suite"].unique())
+    for key, title in suite_titles(run).items():
+        if key not in there:
+            continue
+        problems = (key, str(run.meta.files.get(key, {}).get("sha256", "")))
+        if problems not in suites:
+            again = any(suite.key == key for suite in suites.values())
+            suites[problems] = ShownSuite(key, f"{title} ({name})" if again else title)
+        numbers[key] = list(suites).index(problems)
+    return numbers
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -127,10 +134,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
     """A column as JSON has it: numbers, of integers without a point, None where there is none."""
-    if name not in frame:
-        return [None] * len(frame)
-    values = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=np.nan)
-    rounded = np.round(values, digits)
+    rounded = np.round(floats_of(frame, name), digits)
     kind = int if digits == 0 else float
     return [None if np.isnan(value) else kind(value) for value in rounded]
 
@@ -225,7 +229,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
             continue
         problems = drawn(SUITES[suite], data, run.config.limit)
         content = generator.content([problem.row for problem in problems]).encode()
-        recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
+        recorded = run.meta.files.get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):
             prompts |= {(suite, item): problem.question for item, problem in enumerate(problems)}
     return prompts

@@ -4,6 +4,7 @@ paper's ablations."""
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pandas as pd
 
@@ -89,9 +90,9 @@ def ablations(request: TableRequest) -> Iterator[Table]:
     for name in ABLATIONS:
         rows = [method for method in GROUPS[name] if method in ran]
         compared = [method for method in rows if method != REFERENCE]
-        if len(compared) > 1 and any(method in ONLY_ABLATION for method in compared):
+        if len(compared) > 1 and ONLY_ABLATION.intersection(compared):
             shown[name] = rows if name == "training" else compared
-    in_ablations = {method for methods in shown.values() for method in methods}
+    in_ablations = set(chain.from_iterable(shown.values()))
     main = [method for method in ran if method not in ONLY_ABLATION & in_ablations]
     if not in_ablations.issuperset(main):
         shown = {"main": main, **shown}

@@ -4,11 +4,12 @@ measure a token."""
 import shutil
 from pathlib import Path
 
+from rendering import render
+
 from harness import run
 from harness.measures.parallelism import token_ledger
 from harness.records.store import read_run
 from model_wrappers.backbones.registry import SHIPPED
-from tables.render import render
 
 
 def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 from paths import ROOT
+from rendering import render
 from run_records import item, rows_of, save
 
 from harness.errors import UserError
@@ -21,7 +22,6 @@ from harness.records.schema import Setting
 from harness.records.store import read_meta
 from harness.stats import mean_difference_interval, paired_interval, speedup_interval
 from tables.claims import main
-from tables.render import render
 
 
 def some_items(suite: str) -> list[dict[str, Any]]:

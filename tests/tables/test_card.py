@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from rendering import render
 from run_records import NANO_SHA256, full_items, item, save, window
 
 from harness.measures.card import FEWEST, Card, card_of, drift, unlike_reference
 from harness.measures.marks import with_marks
 from harness.measures.table import measure
 from harness.records.store import Run
-from tables.render import render
 
 
 def card(run: Run) -> Card:

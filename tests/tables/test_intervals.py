@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rendering import render
 from run_records import item, save, save_presets
 from scipy import stats
 
@@ -15,7 +16,6 @@ from harness.measures.marks import with_marks
 from harness.measures.table import MEASURES, measure
 from harness.methods.presets import GROUPS
 from harness.stats import holm, mcnemar, speedup_interval, wilson
-from tables.render import render
 
 SUITE = {"gsm8k": "GSM8K"}
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from msgspec import structs
+from rendering import render
 from run_records import full_items, item, rows_of, save
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
     DiffusionGemmaGenerationMixin,
@@ -21,7 +22,6 @@ from harness.measures.intervals import SUMMARY, paired, summarise, with_interval
 from harness.measures.parallelism import LEDGER, area, aup, curves, token_ledger
 from harness.measures.table import measure
 from harness.records.store import Run
-from tables.render import render
 
 EOS, TURN, PROMPT = 0, 1, 10  # what a response ends with, and the tokens before it
 RESPONSES = ([5] * 20 + [TURN, 7] + [EOS] * 26, [6] * 30 + [TURN, 7] + [EOS] * 16)

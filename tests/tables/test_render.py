@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pandas as pd
+from rendering import render
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
 from harness.measures.table import measure
@@ -15,7 +16,6 @@ from harness.runs.selection import methods_named
 from tables.output import escape_latex, escape_markdown
 from tables.pages.data import open_book
 from tables.pages.overview import main_table, numbers_of_runs
-from tables.render import render
 from tables.sheets.against import paper_numbers
 
 EVERYTHING: dict[str, Any] = {

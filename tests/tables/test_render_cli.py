@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from command_lines import refused
 from paths import ROOT
+from rendering import render
 from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
 from harness.errors import UserError
@@ -20,7 +21,6 @@ from harness.records.store import Run
 from harness.scoring import options_of_tables
 from tables import render as cli
 from tables.output import write_pdf
-from tables.render import render
 
 
 def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

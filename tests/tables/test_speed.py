@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rendering import render
 from run_records import NANO_SHA256, item, save
 
 from harness.errors import UserError
@@ -14,7 +15,6 @@ from harness.measures.parallelism import token_ledger
 from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.records.store import Run
-from tables.render import render
 
 
 def items_with(count: int, seconds: dict[str, float], tokens: str = "t") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rendering import render
 from run_records import drafted_window as window
 from run_records import has_latex, item, rows_of, save
 
@@ -24,7 +25,6 @@ from harness.measures.theory import (
 from harness.records.store import Run
 from tables import render as cli
 from tables.output import write_pdf
-from tables.render import render
 
 
 def committed(accepts: tuple[bool, ...]) -> int:

@@ -87,12 +87,12 @@ def test_a_part_that_fails_is_named_and_others_are_recorded(
         lambda *_: ({"parity": pd.DataFrame({"ms": [1]})}, []),
     )
     monkeypatch.setattr(
-        "harness.bench.decoders.bench_methods", lambda *_: pd.DataFrame({"ms": [1]})
+        "harness.bench.decoders.bench_apart", lambda *_: (pd.DataFrame({"ms": [1]}), [])
     )
     with pytest.raises(UserError, match="not measured: passes, 40 tokens, passes, 64 tokens"):
         main(["--gpu", "--device", "cpu", "--out", str(tmp_path / "gpu.json")])
     record = json.loads((tmp_path / "gpu.json").read_text())
-    assert record["responses: parity"] == record["overhead: methods"] == [{"ms": 1}]
+    assert record["responses: parity"] == record["apart: decoders"] == [{"ms": 1}]
     assert record["notes"][0] == "passes, 40 tokens failed: CUDA out of memory"
 
 
@@ -111,6 +111,9 @@ def test_all_parts_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "gpu.json").read_text())
     assert [row["responses"] for row in record["responses: parity"]] == [4, 4]
     assert not any(row["other tokens"] for row in record["responses: parity"])
+    rows = record["apart: decoders"]
+    # Six methods, of which one is greedy alone, at two temperatures and two prompts.
+    assert len(rows) == 22 and {row["prompt"] for row in rows} == {"16 (random)", "40 (random)"}
 
 
 # Responses against the golden ones

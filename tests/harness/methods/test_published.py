@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from generated import write_suites
+from rendering import render
 from run_records import item, save
 
 from harness.methods.settings import setting_of
@@ -23,7 +24,6 @@ from harness.suites.published import (
 from harness.suites.registry import SUITES, suite_named
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.decoders import METHODS
-from tables.render import render
 
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
 

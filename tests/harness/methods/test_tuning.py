@@ -185,7 +185,7 @@ def test_without_llada_or_a_verdict_there_is_no_bar() -> None:
 
 def written(folder: Path) -> Path:
     path = folder / "choice.json"
-    path.write_text(json.dumps({"methods": choice_of(choose(DEV))}))
+    path.write_text(json.dumps({"methods": choice_of(choose(DEV), SPACES, path.parent)}))
     return path
 
 
@@ -345,7 +345,7 @@ def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Pa
 
 def test_a_choice_shows_options_that_are_fixed_and_which_settings_are_the_defaults() -> None:
     dev = rows(("llada", "base", [150, 30], 10), ("threshold", "base", [160, 30], 1))
-    page = tune.described(choose(dev), tune.SPACES | spaces_of("threshold(tau=0.5); llada"))
+    page = tune.described(choose(dev), tune.SPACES | spaces_of("threshold(tau=0.5); llada"), [])
     assert "| defaults |" in page and "| tau=1 |" in page
 
 

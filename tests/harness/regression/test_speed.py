@@ -109,12 +109,12 @@ def measure_with(
             return answer(self.name, request["method"])
 
     monkeypatch.setattr(speed, "Side", Fake)
-    monkeypatch.setattr(speed, "request_of", lambda config, model, prompt, seed: {"method": model})
+    monkeypatch.setattr(speed, "request_of", lambda config, model, prompt: {"method": model})
     models = {"llada": "llada", "other": "unknown"}
     prompts = {"prompts": [torch.tensor([1])] * 3, "prompt": lambda method, item: torch.tensor([1])}
     jobs: Any = [SimpleNamespace(suite=suite, models=models, **prompts) for suite in suites]
     return speed.measure_both(
-        Path("old"), RunConfig(threads=1, **{"device": "cpu", **config}), jobs, items=2
+        Path("old"), RunConfig(threads=1, **{"device": "cpu", **config}), jobs, 2, models
     ), made
 
 

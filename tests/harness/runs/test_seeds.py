@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rendering import render
 from run_records import item, rows_of, save
 
 from harness import evaluate
@@ -15,7 +16,6 @@ from harness.measures.intervals import paired, with_intervals
 from harness.measures.table import measure
 from harness.records.store import Run
 from harness.stats import effective_trials, wilson
-from tables.render import render
 
 
 def test_values_of_alike_clusters_are_worth_as_many_as_there_are_clusters() -> None:

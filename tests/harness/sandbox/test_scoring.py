@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from generated import write_suites
+from rendering import render
 from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
@@ -21,7 +22,6 @@ from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import verdict_in
 from harness.scoring import main
 from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated
-from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]
 RUN_CODE_SUITES = [name for name in CODE_SUITES if name in PAPER_SUITES]  # of `finished_run`
