@@ -41,7 +41,7 @@ class Sampler:
         self._copies: dict[torch.device, Tensor] = {}
 
     def timed(self) -> AbstractContextManager[None]:
-        """A block, which may be within another one, whose seconds are draws."""
+        """A block, which may be within another one, in which all seconds are of draws."""
         return nullcontext() if self.timer is None else self.timer
 
     def uniforms(self, count: int, device: torch.device) -> Tensor:

@@ -26,7 +26,7 @@ class EnergyCounters:
 
     Attributes:
         read: gives them, in microjoules.
-        ranges: where each begins again from 0, in microjoules.
+        ranges: where they begin again from 0, in microjoules.
     """
 
     read: Callable[[], list[int]]
@@ -53,7 +53,8 @@ def gpu_counters(devices: Sequence[torch.device]) -> EnergyCounters | None:
         handles = [nvml_handle(device) for device in devices]
 
         def read() -> list[int]:
-            return [1000 * pynvml.nvmlDeviceGetTotalEnergyConsumption(each) for each in handles]
+            millijoules = map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)
+            return [1000 * energy for energy in millijoules]
 
         read()
     except pynvml.NVMLError:
@@ -63,7 +64,8 @@ def gpu_counters(devices: Sequence[torch.device]) -> EnergyCounters | None:
 
 def processor_counters(folder: Path = POWERCAP) -> EnergyCounters | None:
     """RAPL's counters of the processor's packages; None where there are none that may be read."""
-    # A package has parts, intel-rapl:0:1, whose energy is in its own; so has the whole platform.
+    # Zones of a package's parts, as intel-rapl:0:0 of its cores, and of the whole platform would
+    # count energy twice.
     zones = sorted(folder.glob("intel-rapl:*"))
     try:
         packages = [

@@ -24,8 +24,8 @@ def flop_of(shapes: Shapes | None, tokens: int, keys: int, read: int) -> int | N
     Args:
         shapes: of the model; None where they are not known.
         tokens: of all rows.
-        keys: that each token is multiplied with, whether a mask hides some of them or not.
-        read: positions of all rows whose logits are read.
+        keys: of a token, those that a mask hides included.
+        read: positions where logits are read, of all rows.
 
     Returns:
         None without shapes.

@@ -1,4 +1,4 @@
-"""What a response takes besides seconds: memory at its most, and joules by the device's own
+"""What a response takes besides seconds: memory at its most, and joules by the device's
 counters."""
 
 import resource
