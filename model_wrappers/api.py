@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
+from model_wrappers.backbones.flop import added
 from model_wrappers.backbones.protocol import BackboneLike, counted_by
-from model_wrappers.clock import Clock, Spent
+from model_wrappers.clock import Clock, DrawTimer, Spent
 from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
 from model_wrappers.options import Options, convert_options, python_number
 from model_wrappers.request import Request, fill_after_eos
@@ -79,6 +80,7 @@ def decode(
     before_L = request.x_1L[0].clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
+    request.sampler.timer = DrawTimer(target.device) if temperature > 0 else None
     clock = Clock(target.device)
     try:
         with torch.inference_mode(), counted_by((target, draft)):
@@ -147,6 +149,8 @@ def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
     draft = request.draft
     finished = [(end - request.start, at - start_time) for end, at in request.finished]
     block_times = [(end, seconds) for end, seconds in finished if end < request.length]
+    changed = target.changed + draft.changed
+    timer = request.sampler.timer
     # The last block is finished when the decoder returns.
     known = block_times or len(request.block_ends) == 1
     return Trace(
@@ -157,7 +161,9 @@ def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
         draft_forwards=draft.calls,
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
-        changed_forwards=target.changed + draft.changed,
+        changed_forwards=changed,
+        flop=None if changed else added(target.flop, draft.flop),
+        draw_seconds=None if timer is None else timer.total(),
         block_seconds=[*block_times, (request.length, spent.seconds)] if known else [],
         windows=request.windows,
         **vars(spent),

@@ -1,5 +1,5 @@
-"""The clock of a response: wall-clock, the process's CPU time, and on a GPU the device's own
-time."""
+"""The clocks of a response: wall-clock, the process's CPU time, and on a GPU the device's own time;
+of all of it, and of its draws."""
 
 import time
 from dataclasses import dataclass
@@ -48,3 +48,49 @@ class Clock:
         if self._events:
             device_seconds = self._events[0].elapsed_time(self._events[1]) / 1000
         return Spent(seconds, cpu_seconds, device_seconds)
+
+
+class DrawTimer:
+    """Adds up the seconds inside `with timer:`, where a response draws tokens; one within another
+    counts once.
+
+    On a CUDA device events of its stream mark begin and end, and nothing waits for them before
+    `total`.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._on_cuda = device.type == "cuda"
+        self._depth = 0
+        self._begun_at = 0.0
+        self._seconds = 0.0
+        self._events: list[torch.cuda.Event] = []  # begin and end of every draw
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
+        if self._on_cuda:
+            self._mark()
+        else:
+            self._begun_at = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth > 0:
+            return
+        if self._on_cuda:
+            self._mark()
+        else:
+            self._seconds += time.perf_counter() - self._begun_at
+
+    def total(self) -> float:
+        """Seconds of all draws; on a CUDA device once it has been synchronised."""
+        pairs = zip(self._events[::2], self._events[1::2], strict=True)
+        milliseconds = sum(begin.elapsed_time(end) for begin, end in pairs)
+        return self._seconds + milliseconds / 1000
+
+    def _mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._events.append(event)

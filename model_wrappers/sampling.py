@@ -6,9 +6,12 @@ few numbers a call that `transfers.to_host` brings. Shapes: N positions, W windo
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+
+from model_wrappers.clock import DrawTimer
 
 BLOCK = 4096  # uniforms that are drawn, and brought to a device, at once
 
@@ -19,8 +22,14 @@ class Sampler:
     Uniforms are made on the host, whatever the model's device: the same seed gives the same ones
     everywhere, alone and in a batch.
 
+    Attributes:
+        timer: of the draws of the response that is decoded; None where they are not timed. It is of
+            the class, for a sampler in the place of this one need not call its `__init__`.
+
     Raises ValueError for a seed that torch does not take.
     """
+
+    timer: DrawTimer | None = None
 
     def __init__(self, seed: int) -> None:
         try:
@@ -30,6 +39,10 @@ class Sampler:
         self._uniform_U = torch.empty(0)
         self._used = 0
         self._copies: dict[torch.device, Tensor] = {}
+
+    def timed(self) -> AbstractContextManager[None]:
+        """A block, which may be within another one, in which all seconds are of draws."""
+        return nullcontext() if self.timer is None else self.timer
 
     def uniforms(self, count: int, device: torch.device) -> Tensor:
         """The next uniforms in [0, 1), float64 (count,) on a device."""
@@ -52,7 +65,8 @@ class Sampler:
             needed_1: (1,), how many rows are used, the first ones (None: all). The others may be
                 any tokens.
         """
-        return inverse_cdf(probs_NV, self.uniforms(len(probs_NV), probs_NV.device))
+        with self.timed():
+            return inverse_cdf(probs_NV, self.uniforms(len(probs_NV), probs_NV.device))
 
     def accepted(self, ratio_W: Tensor) -> Tensor:
         """How many drafts are accepted from the first on, each with min(1, ratio): LongTensor
@@ -117,7 +131,8 @@ def sample(
     as for Sampler.tokens."""
     if temperature == 0:
         return likeliest(logits_NV)
-    return sampler.tokens(token_probs(logits_NV, temperature), needed_1)
+    with sampler.timed():
+        return sampler.tokens(token_probs(logits_NV, temperature), needed_1)
 
 
 def probs_at(probs_NV: Tensor, token_N: Tensor) -> Tensor:
@@ -175,17 +190,18 @@ def speculative_accept(
         How many drafts are accepted, LongTensor (1,), and the window's tokens, LongTensor (W,): the
         accepted drafts, the correction of the next one, and then nothing of use.
     """
-    width = len(draft_W)
-    index_W = torch.arange(width, device=draft_W.device)
-    limit_1 = index_W[-1:] + 1 if limit_1 is None else limit_1
-    ratio_W = probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W)
-    accepted_1 = sampler.accepted(torch.where(index_W < limit_1, ratio_W, 0.0))
-    rejected_1 = accepted_1.clamp(max=width - 1)
-    residual_1V = residual(
-        target_WV.index_select(0, rejected_1), draft_WV.index_select(0, rejected_1)
-    )
-    corrected_1 = sampler.tokens(residual_1V, (accepted_1 < limit_1).long())
-    return accepted_1, torch.where(index_W == accepted_1, corrected_1, draft_W)
+    with sampler.timed():
+        width = len(draft_W)
+        index_W = torch.arange(width, device=draft_W.device)
+        limit_1 = index_W[-1:] + 1 if limit_1 is None else limit_1
+        ratio_W = probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W)
+        accepted_1 = sampler.accepted(torch.where(index_W < limit_1, ratio_W, 0.0))
+        rejected_1 = accepted_1.clamp(max=width - 1)
+        residual_1V = residual(
+            target_WV.index_select(0, rejected_1), draft_WV.index_select(0, rejected_1)
+        )
+        corrected_1 = sampler.tokens(residual_1V, (accepted_1 < limit_1).long())
+        return accepted_1, torch.where(index_W == accepted_1, corrected_1, draft_W)
 
 
 def greedy_accept(

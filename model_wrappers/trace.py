@@ -108,7 +108,11 @@ class Trace:
         cached_tokens: tokens with keys and values from a cache.
         changed_forwards: those of models whose modules were changed since they were loaded, so that
             the model's own code ran.
+        flop: as backbones/flop.py counts them, without what CUDA graphs fill up; None where shapes
+            are not known, as for mixtures of experts.
         seconds: of the decoder; cpu_seconds and device_seconds too, as clock.Spent has them.
+        draw_seconds: the part of seconds in draws of tokens, by clock.DrawTimer; None at
+            temperature 0.
         block_seconds: tokens of the response after each block, and the seconds until then; empty
             where a decoder of several blocks does not take them one by one.
         windows: the speculative ones.
@@ -122,9 +126,11 @@ class Trace:
     draft_rows: int = 0
     draft_token_forwards: int = 0
     changed_forwards: int = 0
+    flop: int | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     device_seconds: float | None = None
+    draw_seconds: float | None = None
     block_seconds: list[tuple[int, float]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
 

@@ -20,6 +20,7 @@ from scipy.integrate import trapezoid
 from harness.errors import UserError
 from harness.measures.marks import setting_of
 from harness.measures.table import (
+    COSTS,
     PAIR,
     REFERENCE,
     UNTIL,
@@ -68,17 +69,20 @@ LEDGER = [
     *DEFINITIONS,
     "committed_per_window",
 ]
+DRAWS = "draw_share"
+RESOURCES = [DRAWS, *COSTS]  # what older records do not have: columns where any response does
 
 
 def token_ledger(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are
-    LEDGER.
+    LEDGER, and those of RESOURCES that have a number.
 
     seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its
     seconds; DEFINITIONS: as each says, positions_per_token: token positions that went through the
-    model for a token of content. NaN where the record has no such counts, in seconds where the run
-    was not timed, and in what is of a token for another tokenizer. Raises UserError as `measure`
-    does.
+    model for a token of content; DRAWS: the part of the seconds in draws; COSTS: means of a
+    response, but peak_bytes the most of any. NaN where the record has no such counts, in seconds
+    where the run was not timed, and in what is of a token for another tokenizer. Raises UserError
+    as `measure` does.
     """
     items = checked_items(run)
     # Where an older record has no post_stop_tokens, they are what the other tokens leave of
@@ -88,7 +92,7 @@ def token_ledger(run: Run) -> pd.DataFrame:
     left = -items["content_tokens"] - items["eos_tokens"] + lengths
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     if not timed(run):
-        items[["seconds", *UNTIL]] = math.nan
+        items[["seconds", *UNTIL, "draw_seconds", "joules"]] = math.nan
     items["content"] = items["content_tokens"]
     items["written"] = items["content"] + items["post_stop_tokens"]
     items["generated"] = items["written"] + items["eos_tokens"]
@@ -106,10 +110,15 @@ def token_ledger(run: Run) -> pd.DataFrame:
         else:
             both = by_pair(items.dropna(subset=[above, below]))
             ledger[name] = both[above].mean() / both[below].mean().replace(0, math.nan)
+    ledger[["flop", "joules"]] = groups[["flop", "joules"]].mean()
+    ledger["peak_bytes"] = groups["peak_bytes"].max()
+    drawing = items.dropna(subset=["draw_seconds", "seconds"]).groupby(PAIR, observed=True)
+    ledger[DRAWS] = drawing["draw_seconds"].sum() / drawing["seconds"].sum()
     other = ledger.index.get_level_values("method").isin(other_tokenizers(run))
     ledger.loc[other, list(DEFINITIONS)] = math.nan
     windows = measure_windows(run)[[*PAIR, "committed_per_window"]]
-    return by_name(ledger).merge(windows, how="left", on=PAIR)[LEDGER]
+    spent = [name for name in RESOURCES if ledger[name].notna().any()]
+    return by_name(ledger).merge(windows, how="left", on=PAIR)[[*LEDGER, *spent]]
 
 
 LOSS = 5.0  # points of accuracy below which a setting is worth nothing

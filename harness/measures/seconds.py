@@ -19,7 +19,10 @@ from harness.measures.table import PROBLEM
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
-TIMED = ("seconds", "first_block_seconds", "content_seconds", "disturbed")
+TIMED = (
+    *("seconds", "first_block_seconds", "content_seconds", "disturbed"),
+    *("draw_seconds", "peak_bytes", "joules"),
+)
 
 
 def read_measured(folder: Path) -> Run:

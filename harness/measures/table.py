@@ -27,6 +27,7 @@ SPENT = ["seconds", "forwards"]
 BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
 UNTIL = ("first_block_seconds", "content_seconds")
+COSTS = ("flop", "peak_bytes", "joules")
 OPTIONAL = [
     "prompt_tokens",
     "content_tokens",
@@ -36,6 +37,8 @@ OPTIONAL = [
     "token_forwards",
     "cached_tokens",
     *UNTIL,
+    "draw_seconds",
+    *COSTS,
 ]
 MEASURES = [
     *PAIR,
@@ -209,7 +212,9 @@ def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
     items[DISTURBED] = items["seconds"].where(items["disturbed"] == 1, 0.0)
     sums = by_pair(items)[[DISTURBED, "seconds"]].transform("sum")
     items[DISTURBED] = (sums[DISTURBED] / sums["seconds"]).fillna(0.0)
-    items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL]] = math.nan
+    items.loc[items[DISTURBED] > MOST_DISTURBED, ["seconds", *UNTIL, "draw_seconds", "joules"]] = (
+        math.nan
+    )
     return items
 
 

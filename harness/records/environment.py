@@ -188,6 +188,15 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
     )
 
 
+def nvml_handle(device: str | torch.device) -> Any:
+    """NVML's handle of a CUDA device, once `nvmlInit` was called."""
+    import pynvml
+
+    # By its UUID, for NVML does not know of CUDA_VISIBLE_DEVICES.
+    identity = str(torch.cuda.get_device_properties(device).uuid)
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
+
+
 def _gpu(device: str) -> dict[str, Any]:
     """A CUDA device: clocks (MHz), temperature (C), power (W), use (percent), throttle reasons
     (NVML's bit mask)."""
@@ -196,9 +205,7 @@ def _gpu(device: str) -> dict[str, Any]:
 
         pynvml.nvmlInit()
         try:
-            # By its UUID, for NVML does not know of CUDA_VISIBLE_DEVICES.
-            identity = str(torch.cuda.get_device_properties(device).uuid)
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
+            handle = nvml_handle(device)
             return {
                 "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
                 "memory_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 SCHEMA = 1
 Count = Annotated[int, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -177,8 +178,9 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    worker: a key of `workers` in a session of run.json. cpu_seconds, device_seconds: as
-    model_wrappers/clock.py. waited_seconds: that threads waited for a core, on Linux. throttled:
+    worker: a key of `workers` in a session of run.json. flop: as model_wrappers/backbones/flop.py.
+    cpu_seconds, device_seconds, draw_seconds: as model_wrappers/clock.py. waited_seconds: that
+    threads waited for a core, on Linux. peak_bytes, joules: as harness/runs/meters.py. throttled:
     whether the GPU's hardware lowered its clocks. disturbed: whether other programs had the machine
     each time that it was timed. first_block_seconds, content_seconds: until the first block was
     committed, and the block of the last token before the end.
@@ -207,10 +209,14 @@ class ItemRecord(Struct):
     draft_rows: Count | None = None
     draft_token_forwards: Count | None = None
     changed_forwards: Count | None = None
+    flop: Count | None = None
     seconds: Seconds | None = None
     cpu_seconds: Seconds | None = None
     waited_seconds: Seconds | None = None
     device_seconds: Seconds | None = None
+    draw_seconds: Seconds | None = None
+    peak_bytes: Count | None = None
+    joules: Amount | None = None
     throttled: bool | None = None
     disturbed: bool | None = None
     first_block_seconds: Seconds | None = None

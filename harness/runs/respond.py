@@ -9,6 +9,7 @@ import torch
 from harness.errors import UserError
 from harness.plugins import blame
 from harness.records.schema import SCHEMA
+from harness.runs.meters import Meter
 from harness.runs.outside import contained
 from harness.runs.problems import SuiteJob
 from harness.runs.responses import Response, add_unlogged, trace_of
@@ -74,12 +75,14 @@ def respond(
     item: int,
     texts: dict[int, str] | None = None,
     batched: bool = False,
+    meter: Meter | None = None,
 ) -> Response:
     """One item by one method. `correct` is None until the run is scored.
 
     Args:
         texts: of a traced run those of tokens that were met before; new ones are added.
         batched: it is a job of `batches.at_once`, among others.
+        meter: measures memory and energy.
 
     Raises:
         UserError: as `decoded`.
@@ -89,7 +92,10 @@ def respond(
     prompt_P = job.prompt(method, item)
     seed = job.seed(item)
     log = None if texts is None else EventLog()
+    if meter is not None:
+        meter.start()
     out = decoded(job, method, item, prompt_P, seed, log, batched)
+    measured = {} if meter is None else meter.stop()
 
     key = {"method": method, "suite": job.suite, "item": item}
     record = {
@@ -97,6 +103,7 @@ def respond(
         **key,
         "seed": seed,
         **costs_of(backbone, prompt_P, out),
+        **measured,
         "text": response_text(backbone, out.tokens),
         "gold": job.golds[item],
         "correct": None,

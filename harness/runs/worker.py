@@ -21,6 +21,7 @@ from msgspec import UNSET, structs
 from harness.records.environment import free_bytes, receipt, seconds_of, throttled
 from harness.records.schema import PromptRecord
 from harness.runs.describe import describe_data, made_with
+from harness.runs.meters import Meter
 from harness.runs.outside import contained
 from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
@@ -60,6 +61,10 @@ class Worker:
         self._decoders = run.decoders
         self._jobs = {job.suite: job for job in jobs}
         self._timing = Timing()
+        # Responses of a batch share memory and energy.
+        self._meter: Meter | None = None
+        if self.config.batch is UNSET:
+            self._meter = Meter.of(backbones.values(), energy=self.config.timed)
         if self.config.threads is None:
             self.config = structs.replace(self.config, threads=_threads(jobs[0]))
         self._warm: set[tuple[str, str]] = set()
@@ -199,7 +204,7 @@ class Worker:
         texts = None
         if self.config.traced:
             texts = self._texts[job.models[method].backbone.name]
-        response = respond(job, method, item, texts, batched)
+        response = respond(job, method, item, texts, batched, self._meter)
         if self.config.timed and throttled(self.config.device or "cpu"):
             response.item["throttled"] = True
         return response

@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
+from model_wrappers.backbones.flop import Shapes, flop_of
 from model_wrappers.backbones.graphs import GraphedForward
 from model_wrappers.backbones.placement import input_device, weights_of
 from model_wrappers.backbones.plain import ModelForward
@@ -240,6 +241,13 @@ class Backbone:
         return self.forward.is_changed
 
     @property
+    def shapes(self) -> Shapes | None:
+        """What the FLOP of its calls are counted from; None for layers that are not known, mixtures
+        of experts, and a model that is changed."""
+        plain = self.forward.plain
+        return None if plain is None or self.is_changed else plain.shapes
+
+    @property
     def can_pack(self) -> bool:
         """Whether calls of several responses can be made together (`batches`)."""
         return self._run is self.forward and self.forward.plain is not None
@@ -289,7 +297,10 @@ class Backbone:
         if causal:
             visible_LL = torch.ones(length, length, dtype=torch.bool, device=device).tril()
             mask = visible_LL[None, None]
-        with counted(self.counter, len(ids_BL), ids_BL.numel()):
+        rows = len(ids_BL)
+        read_count = length if positions is None else positions.shape[-1]
+        flop = flop_of(self.shapes, rows * length, length, rows * read_count)
+        with counted(self.counter, rows, rows * length, flop=flop):
             return self._run(there_BL, position_1L, mask, None, read)
 
     @torch.inference_mode()
@@ -330,8 +341,12 @@ class Backbone:
         mask = None
         if visible_NK is not None:
             mask = visible_NK[None, None].to(device, non_blocking=True)
-        with counted(self.counter, 1, ids_1N.numel(), kept.get_seq_length()):
-            kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
+        count = ids_1N.shape[1]
+        before = kept.get_seq_length()
+        keys = before if write == "replace" else before + count
+        flop = flop_of(self.shapes, count, keys, positions.numel())
+        with counted(self.counter, 1, count, before, flop):
+            kept.begin(count, write, position_N if slot_N is None else slot_N)
             logits_1NV = self._run(ids_1N, position_N[None], mask, kept, read)
             kept.end()
         return logits_1NV, kept

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from model_wrappers.backbones.flop import Shapes
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
 from model_wrappers.backbones.placement import placed_forward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
@@ -148,6 +149,7 @@ class PlainForward:
 
     Attributes:
         is_plain: whether all layers are known.
+        shapes: of these layers; None if they are not known, or not dense.
         versions: how often their modules were others than before.
     """
 
@@ -195,6 +197,7 @@ class PlainForward:
         )
         if self.is_plain:
             self._norm = _norm_of(inner.norm)
+        self.shapes = _shapes_of(self._layers, self._model.lm_head) if self.is_plain else None
         self._table_PA = torch.empty(0)  # cosines and sines of all positions
         self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
         self._seen = self._look()
@@ -461,6 +464,21 @@ def _known(layer: Any) -> Layer | None:
         head=attention.head_dim,
         groups=attention.num_key_value_groups,
     )
+
+
+def _shapes_of(layers: Sequence[Layer], head: Any) -> Shapes | None:
+    """What FLOP are counted from; None for a mixture of experts, and a head of another kind."""
+    if type(head) is not nn.Linear:
+        return None
+    weights = 0
+    attention = 0
+    for layer in layers:
+        if layer.dense is None:
+            return None
+        linear = [*layer.projections, layer.out, *layer.dense]
+        weights += sum(weight.numel() for weight, _ in linear)
+        attention += len(layer.projections[0][0])  # the rows of the queries' matrix
+    return Shapes(weights, attention, head.weight.numel())
 
 
 def _is_of(module: Any, kind: str) -> bool:

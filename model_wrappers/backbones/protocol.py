@@ -16,6 +16,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from model_wrappers.backbones.flop import Shapes, added, flop_of
+
 # What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
 # some, or not kept.
 Write = Literal["append", "replace", "none"]
@@ -131,7 +133,7 @@ class BackboneLike(Protocol):
 
     Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1
     where the logits of a position come from the token before it, which matters to `extend` alone
-    (default: 0).
+    (default: 0). `shapes`: what its FLOP are counted from (default: None, they are not known).
     """
 
     mask_id: int
@@ -150,6 +152,7 @@ class Ledger:
 
     Attributes:
         cached: tokens with keys and values that were read from a cache instead.
+        flop: of the calls, as `flop_of` counts them; None once there was a call of unknown shapes.
         changed: calls of a model whose modules are not those that were loaded
             (Backbone.is_changed).
         counter: the same for all that run one model.
@@ -174,6 +177,8 @@ class Ledger:
         self.tokens = 0
         self.cached = 0
         self.changed = 0
+        self.flop: int | None = 0
+        self._shapes: Shapes | None = getattr(backbone, "shapes", None)
         self._total: Tensor | None = None
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
@@ -194,25 +199,31 @@ class Ledger:
         """The backbone's model of transformers', if it has one; calls that go to it are counted."""
         return self._backbone.model
 
-    def enter(self, calls: int, rows: int, tokens: int, cached: int = 0) -> None:
-        """Add to the counts."""
+    def enter(
+        self, calls: int, rows: int, tokens: int, cached: int = 0, flop: int | None = 0
+    ) -> None:
+        """Add to the counts. flop: None if they are not known."""
         self.calls += calls
         self.rows += rows
         self.tokens += tokens
         self.cached += cached
+        self.flop = added(self.flop, flop)
 
     def add(self, other: Ledger) -> None:
         """Add the counts of another ledger, unless it counted calls of a ledger, which has counted
         them itself."""
         if not isinstance(other._backbone, Ledger):
-            self.enter(other.calls, other.rows, other.tokens, other.cached)
+            self.enter(other.calls, other.rows, other.tokens, other.cached, other.flop)
             self.changed += other.changed
 
     def logits(
         self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """The backbone's logits, entered in the ledger."""
-        self.enter(1, ids_BL.shape[0], ids_BL.numel())
+        rows, length = ids_BL.shape
+        read = length if positions is None else positions.shape[-1]
+        flop = flop_of(self._shapes, rows * length, length, rows * read)
+        self.enter(1, rows, rows * length, flop=flop)
         with counted_by(None):
             return self._watched(self._backbone.logits(ids_BL, positions=positions, causal=causal))
 
@@ -229,9 +240,11 @@ class Ledger:
         """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones
         that are not new."""
         kept = 0 if cache is None else cache.get_seq_length()
+        count = ids_1N.numel()
         if write == "replace":
-            kept -= ids_1N.numel()
-        self.enter(1, 1, ids_1N.numel(), kept)
+            kept -= count
+        flop = flop_of(self._shapes, count, kept + count, positions.numel())
+        self.enter(1, 1, count, kept, flop)
         # A backbone that only appends need not know of the rest.
         writing = {} if write == "append" else {"write": write, "slot_N": slot_N}
         with counted_by(None):
@@ -264,9 +277,10 @@ class Ledger:
         own."""
         known = 0 if encoded is None else encoded.count
         new = ids_1K.numel() - known
-        self.enter(1, 1, canvas_1C.numel(), ids_1K.numel())
+        # Canvas models are mixtures of experts.
+        self.enter(1, 1, canvas_1C.numel(), ids_1K.numel(), flop=None)
         if new:
-            self.enter(1, 1, new, known)
+            self.enter(1, 1, new, known, flop=None)
         with counted_by(None):
             logits_1CV, encoded = self._backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
@@ -318,18 +332,20 @@ def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
 
 
 @contextmanager
-def counted(counter: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
+def counted(
+    counter: Any, rows: int, tokens: int, cached: int = 0, flop: int | None = None
+) -> Iterator[None]:
     """Enter a call that no ledger makes, of a `Ledger.counter`: as the target's, or else as a
     draft's.
 
-    What runs in this block is part of that call.
+    What runs in this block is part of that call. flop: None if they are not known.
     """
     ledgers = _COUNTING.get()
     if ledgers is None:
         yield
         return
     target, draft = ledgers
-    (target if target.counter is counter else draft).enter(1, rows, tokens, cached)
+    (target if target.counter is counter else draft).enter(1, rows, tokens, cached, flop)
     with counted_by(None):
         yield
 

@@ -83,8 +83,9 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             if not len(masked_N):
                 break
             logits_1NV, cache = backbone.context(x_1L, masked_N)
-            draft_NV = token_probs(logits_1NV[0], temperature)
-            draft_N = sampler.tokens(draft_NV) if request.temperature else likeliest(draft_NV)
+            with sampler.timed():
+                draft_NV = token_probs(logits_1NV[0], temperature)
+                draft_N = sampler.tokens(draft_NV) if request.temperature else likeliest(draft_NV)
             # masks without a gap, from the first on
             run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
             at_S = masked_N[:run]
@@ -96,13 +97,14 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             if run >= options.min_span and float(expected_1) >= options.min_expected:
                 drafts = token_N[:run].tolist()
                 logits_SV = verify(request, begin, at_S, token_N[:run], cache)
-                target_SV = token_probs(logits_SV, temperature)
-                if by_match:
-                    accepted_1, token_S = greedy_accept(likeliest(target_SV), draft_N[:run])
-                else:
-                    accepted_1, token_S = speculative_accept(
-                        target_SV, draft_SV, draft_N[:run], sampler
-                    )
+                with sampler.timed():
+                    target_SV = token_probs(logits_SV, temperature)
+                    if by_match:
+                        accepted_1, token_S = greedy_accept(likeliest(target_SV), draft_N[:run])
+                    else:
+                        accepted_1, token_S = speculative_accept(
+                            target_SV, draft_SV, draft_N[:run], sampler
+                        )
                 accepted_1, token_S, prob_S = to_host(
                     accepted_1, token_S, probs_at(target_SV, token_S)
                 )

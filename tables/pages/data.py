@@ -26,6 +26,8 @@ from harness.records.store import Run
 from harness.suites.registry import SUITES, drawn, split_named
 
 RESPONSES = 100  # about how many a data file holds
+# Decimals of what older records do not have; a page has those that any response has.
+COSTS = {"draw_seconds": 4, "flop": 0, "peak_bytes": 0, "joules": 2}
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,11 @@ def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
     return [None if np.isnan(value) else kind(value) for value in rounded]
 
 
+def _is_known(frame: pd.DataFrame, name: str) -> bool:
+    """Whether a frame has a column with any number."""
+    return name in frame and bool(frame[name].notna().any())
+
+
 LIKELY = 10_000  # a probability of 1, as a number of a trace
 
 
@@ -154,7 +161,7 @@ def rows(book: Book) -> dict[str, Any]:
     """The numbers of all items, a group for each suite and series, items ascending.
 
     right: a letter for each, 1, 0 or - (not scored). same: which of the responses to its item have
-    equal tokens.
+    equal tokens. COSTS only where any response has them.
     """
     items = book.items
     hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
@@ -164,6 +171,7 @@ def rows(book: Book) -> dict[str, Any]:
         same=by_item.transform(lambda same: pd.factorize(same)[0]),
         right=verdicts.map({True: "1", False: "0"}).fillna("-"),
     )
+    costs = {name: digits for name, digits in COSTS.items() if _is_known(items, name)}
     groups = []
     for pair, group in items.groupby(["suite", "series"], sort=True):
         suite, series = cast("tuple[int, int]", pair)
@@ -177,6 +185,7 @@ def rows(book: Book) -> dict[str, Any]:
                 "seconds": numbers_of(group, "seconds", 4),
                 "tokens": numbers_of(group, "content_tokens"),
                 **{name: numbers_of(group, name) for name in names},
+                **{name: numbers_of(group, name, digits) for name, digits in costs.items()},
             }
         )
     return {"groups": groups, "itemsAFile": book.items_a_file}

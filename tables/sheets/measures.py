@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from harness.measures.parallelism import curves, token_ledger
+from harness.measures.parallelism import RESOURCES, curves, token_ledger
 from harness.measures.table import measure_windows, method_labels, suite_titles, timed
 from harness.measures.theory import OF_SECONDS, theory
 from tables.sheets import COLUMNS, TableRequest
@@ -23,7 +23,12 @@ def _listed(request: TableRequest, name: str, caption: str, frame: pd.DataFrame)
         return
     run = request.run
     seconds = timed(run) or name != "theory"
-    columns = [column for column in COLUMNS[name] if seconds or column.name not in OF_SECONDS]
+    columns = [
+        column
+        for column in COLUMNS[name]
+        if (seconds or column.name not in OF_SECONDS)
+        and (column.name in frame or column.name not in RESOURCES)
+    ]
     labels = frame["series"] if "series" in frame else frame["method"].map(method_labels(run))
     titled = frame.assign(suite=frame["suite"].map(suite_titles(run)))
     yield request.table(name, caption, columns, listed_rows(titled, columns, labels), frame)

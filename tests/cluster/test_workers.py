@@ -9,7 +9,7 @@ from registered import forgotten
 
 import harness
 from harness.records.files import each_frame, replay
-from harness.records.store import read_lines, read_run
+from harness.records.store import TIMED, read_lines, read_run
 from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
 
@@ -76,11 +76,7 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
         return [str(row.get(key)) for key in (*KEYS, "step", "round")]
 
     rows = [
-        {
-            key: value
-            for key, value in row.items()
-            if key not in ("worker", "disturbed") and not key.endswith("seconds")
-        }
+        {key: value for key, value in row.items() if key not in TIMED}
         for row in read_lines(folder / name)
     ]
     return sorted(rows, key=place)

@@ -8,7 +8,7 @@ from greenlet import GreenletExit
 
 import harness
 from harness.errors import UserError
-from harness.records.store import read_run
+from harness.records.store import TIMED, read_run
 from model_wrappers import Backbone
 from model_wrappers.options import Options, note
 from model_wrappers.request import Request
@@ -21,7 +21,7 @@ FAILURE: type[BaseException] = KeyError
 
 def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
     items = read_run(folder).items
-    items = items.drop(columns=[name for name in items if name.endswith("seconds")])
+    items = items.drop(columns=[name for name in items if name in TIMED])
     return {tuple(row[name] for name in KEYS): row for row in items.to_dict("records")}
 
 
@@ -57,6 +57,8 @@ def test_a_batched_run_has_the_records_of_one_without(
     assert (tmp_path / "batch" / "windows.jsonl").exists()
     run = read_run(tmp_path / "batch")
     assert run.config.batch == batch and not run.config.timed
+    # Responses of a batch share the memory.
+    assert "peak_bytes" in read_run(tmp_path / "alone").items and "peak_bytes" not in run.items
 
 
 def test_a_model_whose_calls_cannot_be_packed_says_so_and_decodes_one_at_a_time(

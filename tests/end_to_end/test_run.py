@@ -23,7 +23,7 @@ from verdicts_only import evaluate
 
 import harness
 from harness.records.files import each_frame, read_prompts, replay
-from harness.records.store import read_lines, read_run
+from harness.records.store import TIMED, read_lines, read_run
 from harness.run import main
 from harness.sandbox.program import choose
 from harness.suites.registry import suite_named
@@ -69,17 +69,13 @@ def test_every_item_is_recorded_once_and_scored(run_folder: Path) -> None:
 
 
 def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:
-    """Items and windows in one order, less the seconds."""
+    """Items and windows in one order, less the seconds and what else is of their timing."""
 
     def place(row: dict[str, Any]) -> list[str]:
         return [str(row.get(key)) for key in (*KEYS, "step", "round")]
 
     def counts(row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in row.items()
-            if not name.endswith("seconds") and name != "disturbed"
-        }
+        return {name: value for name, value in row.items() if name not in TIMED}
 
     files = [read_lines(folder / name) for name in ("items.jsonl", "windows.jsonl")]
     return [[counts(row) for row in sorted(rows, key=place)] for rows in files]

@@ -2,6 +2,7 @@
 lengths."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from msgspec import structs
 from rendering import render
 from run_records import full_items, item, rows_of, save
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
@@ -177,6 +179,28 @@ def test_a_record_without_counts_has_seconds_and_calls_alone(tmp_path: Path) -> 
     ]
     assert set(rows_of(files["measures.md"])["LLaDA"][1:]) == {"-"}
     assert list(pd.read_csv(io.StringIO(files["measures.csv"])).columns) == LEDGER
+
+
+def test_what_a_response_costs_has_columns_where_any_response_does(tmp_path: Path) -> None:
+    spent = {"draw_seconds": 0.5, "flop": 3 * 10**12, "peak_bytes": 2**31, "joules": 40.0}
+    items = [
+        counted("llada", 0, 20, **spent),
+        counted("llada", 1, 20, **spent | {"peak_bytes": 2**32}),
+        counted("dcd", 0, 20),
+    ]
+    tables = render(sized(tmp_path, items), measures=True)
+    lines = rows_of(tables["tokens.md"])
+    assert lines["LLADA"][-4:] == ["25.0", "3.0000", "4.00", "40.0"]
+    assert lines["DCD"][-4:] == ["-"] * 4
+
+
+def test_seconds_that_do_not_count_leave_no_draws_and_no_joules(tmp_path: Path) -> None:
+    items = [counted("llada", 0, 20, draw_seconds=0.5, flop=10**12, joules=4.0)]
+    run = sized(tmp_path, items)
+    untimed = replace(
+        run, meta=structs.replace(run.meta, config=structs.replace(run.config, timed=False))
+    )
+    assert [name for name in token_ledger(untimed) if name not in LEDGER] == ["flop"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from harness.measures.table import measure
 from harness.records.files import each_frame, replay
 from harness.records.store import Run, read_run
 from tables import report
-from tables.pages.data import generated_prompts, open_book
+from tables.pages.data import generated_prompts, open_book, rows
 from tables.pages.overview import main_table, numbers_of_runs
 from tables.table import Table
 
@@ -88,6 +88,13 @@ def test_rows_know_verdicts_and_which_responses_are_the_same(made: Path) -> None
     groups = {(group["suite"], group["series"]): group for group in data(made, "rows")["groups"]}
     assert groups[0, 0]["right"] == "101" and groups[0, 0]["item"] == [0, 1, 2]
     assert groups[0, 0]["same"] == [0, 0, 0] and groups[0, 1]["same"] == [1, 1, 1]
+
+
+def test_rows_have_what_responses_cost_where_any_record_does(made: Path, tmp_path: Path) -> None:
+    costly = [row | {"flop": 5} for row in full_items()[:1]] + full_items()[1:]
+    (group, *_) = rows(open_book([save(tmp_path / "run", costly)]))["groups"]
+    assert group["flop"][0] == 5 and set(group["flop"][1:]) == {None} and "joules" not in group
+    assert "flop" not in data(made, "rows")["groups"][0]
 
 
 def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:

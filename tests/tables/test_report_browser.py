@@ -9,6 +9,7 @@ from typing import Any
 import browsers
 import pytest
 from browsers import Visit, chromium, visit
+from run_records import full_items, save
 from traced_run import LENGTH, METHODS, traced_run
 
 from tables import report
@@ -119,6 +120,22 @@ def test_a_filter_keeps_what_it_says_and_a_search_looks_into_the_texts(opened: V
     opened.page.keyboard.press("Enter")
     opened.settled()
     assert opened.shown("#list tbody td:nth-child(1)") == ["GSM8K 11", "MATH 11"]
+
+
+def test_what_a_response_costs_has_columns_where_any_response_does(
+    browser: Any, opened: Visit, tmp_path: Path
+) -> None:
+    opened.go("#/items")
+    assert opened.shown("#list thead th")[-1] == "Accepted"
+    spent = {"draw_seconds": 0.5, "flop": 3 * 10**12, "peak_bytes": 2**31}
+    first, *others = full_items()
+    save(tmp_path / "run", [first | spent, *others])
+    report.main([str(tmp_path / "run")])
+    with visit(browser, tmp_path / "run" / "report") as visited:
+        visited.go("#/items")
+        assert visited.shown("#list thead th")[-3:] == ["Draws, %", "TFLOP", "Peak, GiB"]
+        assert visited.shown("#list tbody tr:nth-child(1) td")[-3:] == ["25.0", "3.0000", "2.00"]
+        assert visited.shown("#list tbody tr:nth-child(2) td")[-3:] == ["-", "-", "-"]
 
 
 def test_keys_move_through_a_decoding_and_space_plays_it_and_the_address_follows(

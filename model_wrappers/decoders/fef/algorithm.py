@@ -74,10 +74,11 @@ def accept(
     elif temperature == 0:
         accepted_1, token_W = greedy_accept(likeliest(logits_WV), drafts.token_W, limit_1)
     else:
-        target_WV = token_probs(logits_WV, temperature)  # pi
-        accepted_1, token_W = speculative_accept(
-            target_WV, drafts.probs_WV, drafts.token_W, sampler, limit_1
-        )
+        with sampler.timed():
+            target_WV = token_probs(logits_WV, temperature)  # pi
+            accepted_1, token_W = speculative_accept(
+                target_WV, drafts.probs_WV, drafts.token_W, sampler, limit_1
+            )
     confidence_W = softmax_at(without(logits_WV, unranked), token_W)
     token_W, confidence_W, accepted_1, limit_1 = to_host(token_W, confidence_W, accepted_1, limit_1)
     accepted = int(accepted_1)

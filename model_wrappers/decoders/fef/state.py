@@ -122,8 +122,10 @@ class State:
         temperature = self._request.temperature
         probs_WV = logits_WV[:0]
         if temperature > 0:
-            probs_WV = token_probs(logits_WV, temperature)
-            token_W = self._request.sampler.tokens(probs_WV, count_1)
+            sampler = self._request.sampler
+            with sampler.timed():
+                probs_WV = token_probs(logits_WV, temperature)
+                token_W = sampler.tokens(probs_WV, count_1)
         else:
             token_W = likeliest(logits_WV)
         host_W, host_1 = to_host(token_W, count_1)

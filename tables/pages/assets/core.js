@@ -128,6 +128,8 @@ const Report = (() => {
     suite: group.suite, series: group.series, item: group.item[index], right: group.right[index],
     seconds: group.seconds[index], disturbed: group.disturbed[index], forwards: group.forwards[index], tokens: group.tokens[index],
     proposed: group.proposed[index], accepted: group.accepted[index], same: group.same[index],
+    draws: group.draw_seconds?.[index] ?? null, flop: group.flop?.[index] ?? null,
+    peak: group.peak_bytes?.[index] ?? null, joules: group.joules?.[index] ?? null,
   });
 
   const file = (book, kind, suite, item) => load(`${kind}/${suite}-${Math.floor(item / book.itemsAFile)}`);

@@ -104,10 +104,20 @@ Report.pages.items = (() => {
 
   const DISTURBED = "timed while other programs had the cores";
 
-  function line(book, each) {
+  // What older records do not have: a heading, the field of the rows' groups, and the text of a row.
+  const share = (each) => (each.draws === null || !each.seconds ? null : (100 * each.draws) / each.seconds);
+  const scaled = (value, unit) => (value === null ? null : value / unit);
+  const COSTS = [
+    ["Draws, %", "draw_seconds", (each) => number(share(each), 1)],
+    ["TFLOP", "flop", (each) => number(scaled(each.flop, 1e12), 4)],
+    ["Peak, GiB", "peak_bytes", (each) => number(scaled(each.peak, 2 ** 30), 2)],
+    ["Joules", "joules", (each) => number(each.joules, 1)],
+  ];
+
+  function line(book, each, costs) {
     const shown = each.reference === null ? each.series : `${book.series[each.series].reference},${each.series}`;
     const link = address("item", { suite: each.suite, item: each.item, series: shown });
-    const share = accepted(each);
+    const rate = accepted(each);
     const flipped = each.reference && each.reference.right !== "-" && each.right !== "-" && each.reference.right !== each.right;
     return h("tr", {},
       h("td", {}, h("a", { href: link }, `${book.suites[each.suite]} ${each.item}`)),
@@ -115,7 +125,8 @@ Report.pages.items = (() => {
       h("td", {}, verdict(each.right), flipped ? h("span", { class: "flip" }, each.right === "1" ? " gained" : " lost") : null),
       h("td", { title: each.disturbed ? DISTURBED : "" }, number(each.seconds, 3), each.disturbed ? " *" : ""),
       h("td", {}, number(each.forwards)), h("td", {}, number(each.tokens)),
-      h("td", {}, share === null ? "-" : `${Math.round(100 * share)}%`));
+      h("td", {}, rate === null ? "-" : `${Math.round(100 * rate)}%`),
+      ...costs.map(([, , text]) => h("td", {}, text(each))));
   }
 
   return {
@@ -134,10 +145,11 @@ Report.pages.items = (() => {
       const shown = found.slice(page * PAGE, (page + 1) * PAGE);
       document.getElementById("count").textContent =
         `${found.length} responses${found.length > PAGE ? `, ${page * PAGE + 1} to ${page * PAGE + shown.length}` : ""}`;
-      const heads = ["Item", "Method", "Verdict", "Seconds", "Calls", "Tokens", "Accepted"];
+      const costs = COSTS.filter(([, field]) => [...groups.values()].some((group) => field in group));
+      const heads = ["Item", "Method", "Verdict", "Seconds", "Calls", "Tokens", "Accepted", ...costs.map(([head]) => head)];
       document.getElementById("list").replaceChildren(
         h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
-        h("tbody", {}, ...shown.map((each) => line(book, each))));
+        h("tbody", {}, ...shown.map((each) => line(book, each, costs))));
       const turn = (to, text) => h("a", { href: address("items", { ...values(), page: to || "" }) }, text);
       document.getElementById("paging").replaceChildren(
         ...(page > 0 ? [turn(page - 1, "earlier")] : []), " ",
