@@ -89,8 +89,8 @@ def bench_apart(
     """What decoders take beyond the calls of the model, a row per method, temperature and prompt.
 
     "model" and "decoder" are milliseconds a call of the model, the device synchronised around each
-    call; "waits" how often the host waits for the device between two calls, seen in a response of
-    its own that is not timed.
+    call, and "of it draws" those of the sampler; "waits" is how often the host waits for the device
+    between two calls, seen in a response of its own that is not timed.
 
     Args:
         backbone: of random weights, where prompts are random too.
@@ -123,6 +123,7 @@ def bench_apart(
                     "calls": trace.forwards,
                     "model, ms a call": 1e3 * in_calls / trace.forwards,
                     "decoder, ms a call": 1e3 * (trace.seconds - in_calls) / trace.forwards,
+                    "of it draws": 1e3 * (trace.draw_seconds or 0.0) / trace.forwards,
                     "waits a call": lines.total() / calls,
                 }
             )

@@ -39,7 +39,10 @@ def fill(request: Request) -> None:
 
 @pytest.mark.parametrize(
     ("suites", "batch"),
-    [("gsm8k", 4), pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow)],
+    [
+        pytest.param("gsm8k", 4, marks=pytest.mark.slow),
+        pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow),
+    ],
 )
 def test_a_batched_run_has_the_records_of_one_without(
     tmp_path: Path, suites: str, batch: int | str

@@ -1,4 +1,4 @@
-"""A whole run on a rehearsed GPU: the responses and costs of the CPU."""
+"""A whole run, a harness's model and a likelihood on a rehearsed GPU: the numbers of the CPU."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +11,9 @@ import torch
 from rehearsal import RehearsedGPU
 
 import harness
+from model_wrappers import load_backbone
+from model_wrappers.likelihood import log_likelihood
+from model_wrappers.text_model import TextModel
 
 pytestmark = pytest.mark.slow
 
@@ -48,3 +51,17 @@ def test_a_run_on_a_gpu_has_the_tokens_of_the_cpu(options: dict[str, Any], tmp_p
     columns = ["method", "accuracy", "forwards"]
     assert there.summary[columns].equals(here.summary[columns])
     assert there.items["tokens_hash"].tolist() == here.items["tokens_hash"].tolist()
+
+
+@pytest.mark.parametrize("method", ["llada", "fef"])
+def test_a_harness_model_and_a_likelihood_are_those_of_the_cpu(method: str) -> None:
+    prompt_P = torch.arange(20, 40)
+    answer_A = torch.arange(50, 56)
+    here = TextModel(load_backbone("nano"), method, gen_length=8)
+    expected = here.respond(prompt_P, seed=0).tokens
+    likelihood = log_likelihood(here.backbone, prompt_P, answer_A, draws=4, rows=2).value
+    with RehearsedGPU() as gpu:
+        there = TextModel(gpu.place(load_backbone("nano")), method, gen_length=8)
+        assert there.respond(prompt_P, seed=0).tokens.equal(expected)
+        again = log_likelihood(there.backbone, prompt_P, answer_A, draws=4, rows=2).value
+    assert again == pytest.approx(likelihood, rel=1e-6)
