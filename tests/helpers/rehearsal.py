@@ -139,21 +139,25 @@ class RehearsedGPU(TorchFunctionMode):
 
     def place(self, backbone: Backbone) -> Backbone:
         """A backbone with its weights on the device."""
-        for module in backbone.model.modules():
+        self.place_module(backbone.model, trained=False)
+        # The forward keeps the weights that it was made of.
+        backbone.forward = ModelForward(backbone.model)
+        backbone._run = backbone.forward
+        return backbone
+
+    def place_module(self, model: torch.nn.Module, trained: bool) -> None:
+        """Put the weights of a model on the device; trained: they take gradients."""
+        for module in model.modules():
             for name, weight in module._parameters.items():
                 if weight is not None:
                     moved = self.put(weight.data)
-                    module._parameters[name] = torch.nn.Parameter(moved, requires_grad=False)
+                    module._parameters[name] = torch.nn.Parameter(moved, requires_grad=trained)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     module._buffers[name] = self.put(buffer)
             for name, value in list(vars(module).items()):
                 if isinstance(value, Tensor):
                     setattr(module, name, self.put(value))
-        # The forward keeps the weights that it was made of.
-        backbone.forward = ModelForward(backbone.model)
-        backbone._run = backbone.forward
-        return backbone
 
     def _note(self, counter: Counter[str], name: str) -> None:
         """Count, at the innermost line of model_wrappers."""
