@@ -234,7 +234,7 @@ def _main_device(
         raise ValueError(f"device_map says where a model is: leave device={device!s} out")
     if cuda_graphs:
         raise ValueError("CUDA graphs are of one device: leave them out, or device_map")
-    return main_device(device_map)
+    return device_named(main_device(device_map))
 
 
 def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch.device:

@@ -9,7 +9,7 @@ import torch
 from families import tiny
 from rehearsal import RehearsedGPU
 
-from model_wrappers import METHODS, Backbone, decode
+from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.api import check_blocks, check_temperature
 from model_wrappers.backbones.registry import FAMILIES
 from model_wrappers.decoders import decoder_named
@@ -123,3 +123,12 @@ def test_the_rehearsal_sees_a_wait_and_a_tensor_of_the_cpu() -> None:
             on_gpu + torch.arange(4.0)
         assert bool((on_gpu > 2).any())
         assert on_gpu.device.type == "cuda" and on_gpu.cpu().device.type == "cpu"
+
+
+@pytest.mark.parametrize("where", [{"device": "cuda"}, {"device_map": "auto"}], ids=str)
+def test_a_model_on_a_gpu_does_without_cudnns_attention(where: dict[str, str]) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    # An unknown model: the device is seen to before its files are looked for.
+    with RehearsedGPU(), pytest.raises(ValueError, match="no-such-model"):
+        load_backbone("no-such-model", **where)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

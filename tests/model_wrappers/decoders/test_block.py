@@ -107,3 +107,9 @@ def test_s2d2_counts_a_draft_only_if_all_before_it_are_accepted() -> None:
     early_1 = expected(torch.stack([certain_V, uniform_V]))
     assert late_1.tolist() == pytest.approx([2 * share])
     assert early_1.tolist() == pytest.approx([1 + share])
+
+
+def test_a_mask_that_an_edit_puts_after_the_schedule_stays() -> None:
+    model = Scripted(SURE, [(MASK, 0.9), *SURE[1:]])
+    out = respond(model, steps=1, editing_threshold=0.7)
+    assert out.tokens.tolist() == [MASK, 2, 3, 1]
