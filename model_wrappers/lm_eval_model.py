@@ -26,7 +26,7 @@ from lm_eval.api.registry import register_model
 from torch import Tensor
 from tqdm import tqdm
 
-from model_wrappers.api import check_temperature, decode
+from model_wrappers.api import check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.batches import MOST
 from model_wrappers.chat import prompt_tensor, render
@@ -35,6 +35,7 @@ from model_wrappers.text_model import TextModel, sampled, stops_of
 
 # one thing in tasks' settings
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+GENERATION = "generation_kwargs"  # what lm-eval calls a task's settings of generation
 
 
 @register_model("fef-dllm")
@@ -103,7 +104,12 @@ class FefDllm(TextModel, LM):
         model = copy(self)
         prompts = []
         with _blamed(requests[0]):
-            most, stops, model.temperature = self._settings(requests[0].args[1])
+            settings = dict(requests[0].args[1])
+            most, stops = self._ends(settings)
+            model.temperature, truncation = sampled(settings, self.temperature, GENERATION)
+            check_temperature(self.decoder, model.temperature)
+            model.options = self.options | truncation
+            check_options(self.decoder, model.options)
             length, _ = self.lengths(most)
         for request in requests:
             with _blamed(request):
@@ -116,16 +122,13 @@ class FefDllm(TextModel, LM):
             self.cache_hook.add_partial("generate_until", request.args, text)
         return texts
 
-    def _settings(self, of_task: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
-        """A task's most tokens, its stops and its temperature."""
-        settings = dict(of_task)
+    def _ends(self, settings: dict[str, Any]) -> tuple[int | None, list[str]]:
+        """A task's most tokens and its stops, which are taken out of its settings."""
         stops = stops_of(settings.pop("until", None))
         lengths = {settings.pop(name) for name in LENGTHS if name in settings}
         if len(lengths) > 1:
-            raise ValueError(f"generation_kwargs must say one length, not {lengths}")
-        temperature = sampled(settings, self.temperature, "generation_kwargs")
-        check_temperature(self.decoder, temperature)
-        return next(iter(lengths), None), stops, temperature
+            raise ValueError(f"{GENERATION} must say one length, not {lengths}")
+        return next(iter(lengths), None), stops
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False

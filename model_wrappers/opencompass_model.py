@@ -22,7 +22,7 @@ from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInference
 from opencompass.utils.prompt import PromptList
 from torch import Tensor
 
-from model_wrappers.api import check_temperature
+from model_wrappers.api import check_options, check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
 from model_wrappers.options import note
@@ -83,8 +83,10 @@ class DiffusionModel(TextModel, BaseModel):
         self.template_parser = APITemplateParser(
             META_TEMPLATE if meta_template is None else meta_template
         )
-        self.temperature = sampled(settings, self.temperature, "generation_kwargs")
+        self.temperature, truncation = sampled(settings, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, self.temperature)
+        self.options |= truncation
+        check_options(self.decoder, self.options)
         self.plain = plain
         self.stop_words = stops_of(stop_words)
         self._start_time = time.time()

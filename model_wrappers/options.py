@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path, PurePath
 from textwrap import shorten
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, inspect
@@ -23,6 +23,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 AboveZero = Annotated[float, Meta(gt=0)]
+ShareAboveZero = Annotated[float, Meta(gt=0, le=1)]
 T = TypeVar("T", bound="Options")
 
 
@@ -46,20 +47,36 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
 
 
-class EndOptions(Options, frozen=True, kw_only=True):
+class SampleOptions(Options, frozen=True, kw_only=True):
+    """Which tokens may be drawn above temperature 0; at temperature 0 both change nothing.
+
+    Attributes:
+        top_p: the smallest set of likeliest tokens whose probability is at least this (None: all).
+        top_k: the k likeliest tokens (None: all). With both a token must be in both sets.
+    """
+
+    top_p: ShareAboveZero | None = None
+    top_k: Positive | None = None
+
+
+class EndOptions(SampleOptions, frozen=True, kw_only=True):
     """What every decoder does about the end of a response.
 
     Attributes:
         logits_eos_inf: EOS is never predicted.
+        eos_penalty: nats that are taken off the logits of EOS and EoT, before anything else reads
+            them. At temperature T their odds fall by the factor exp(-eos_penalty / T).
         confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives confidences, so
-            that they are committed last, or re-masked first; at a temperature above 0 EoT alone, as
-            in the official sampler.
+            that they are committed last, or re-masked first. They are predicted as often as
+            without it. "official": above temperature 0 EoT alone, as in LLaDA's `generate`, which
+            takes EOS out of other logits there (ML-GSAI/LLaDA, issue 137).
         stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text
             stays.
     """
 
     logits_eos_inf: bool = False
-    confidence_eos_eot_inf: bool = False
+    eos_penalty: NotNegative = 0.0
+    confidence_eos_eot_inf: bool | Literal["official"] = False
     stop_at_eos: bool = False
 
 

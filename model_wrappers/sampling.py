@@ -5,15 +5,23 @@ What is as wide as the vocabulary stays on the model's device; a decoder decides
 few numbers a call that `transfers.to_host` brings. Shapes: N positions, W window, V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from model_wrappers.clock import DrawTimer
+from model_wrappers.options import EndOptions, SampleOptions
+
+if TYPE_CHECKING:
+    from model_wrappers.backbones.protocol import Ledger
 
 BLOCK = 4096  # uniforms that are drawn, and brought to a device, at once
+ALL_TOKENS = SampleOptions()
 
 
 class Sampler:
@@ -95,28 +103,77 @@ def inverse_cdf(probs_NV: Tensor, uniform_N: Tensor) -> Tensor:
 
 
 def token_probs(
-    logits_NV: Tensor, temperature: float, exclude: int | Sequence[int] | None = None
+    logits_NV: Tensor,
+    temperature: float,
+    exclude: int | Sequence[int] | None = None,
+    options: SampleOptions = ALL_TOKENS,
 ) -> Tensor:
-    """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets
-    probability 0."""
+    """The probabilities that tokens are drawn with: softmax(logits / T), truncated.
+
+    Args:
+        logits_NV: the logits.
+        temperature: T; at 0 all of a row's probability is on its likeliest token.
+        exclude: ids that get probability 0.
+        options: top_p and top_k.
+
+    Returns:
+        Float64 (N, V).
+    """
     if exclude is not None:
         several = [exclude] if isinstance(exclude, int) else exclude
         logits_NV = without(logits_NV, several)
     if temperature > 0:
-        return torch.softmax(logits_NV.double() / temperature, -1)
+        return torch.softmax(truncated(logits_NV.double() / temperature, options), -1)
     return torch.zeros_like(logits_NV, dtype=torch.float64).scatter_(
         -1, likeliest(logits_NV)[..., None], 1.0
     )
 
 
-def without(logits_NV: Tensor, ids: Sequence[int]) -> Tensor:
-    """Logits (..., V) with -inf at some ids; a copy, for the backbone may keep its own."""
-    if not ids:
+def truncated(logits_NV: Tensor, options: SampleOptions) -> Tensor:
+    """Logits (N, V) with -inf at the tokens that top_p and top_k leave out.
+
+    top_p keeps a row's likeliest tokens up to the one with which their sum reaches it, top_k those
+    as likely as the k-th. Both look at the whole distribution, as in Dream's `sample_tokens`.
+    """
+    kept_NV = logits_NV
+    if options.top_p is not None and options.top_p < 1:
+        sorted_NV, token_NV = logits_NV.sort(dim=-1, descending=True, stable=True)
+        reached_NV = torch.softmax(sorted_NV, -1).cumsum(-1) >= options.top_p
+        outside_NV = torch.zeros_like(reached_NV)
+        # A token is left out if those before it reach top_p; the first one never is.
+        outside_NV.scatter_(-1, token_NV[..., 1:], reached_NV[..., :-1])
+        kept_NV = kept_NV.masked_fill(outside_NV, -torch.inf)
+    if options.top_k is not None and options.top_k < logits_NV.shape[-1]:
+        least_N1 = logits_NV.topk(options.top_k, -1).values[..., -1:]
+        kept_NV = kept_NV.masked_fill(logits_NV < least_N1, -torch.inf)
+    return kept_NV
+
+
+def without(logits_NV: Tensor, ids: Sequence[int], nats: float = torch.inf) -> Tensor:
+    """Logits (..., V), lower by this many nats at some ids (default: -inf there); a copy, for the
+    backbone may keep its own."""
+    if not ids or not nats:
         return logits_NV
     restricted_NV = logits_NV.clone()
     for token in ids:  # one at a time: a list of ids would be a transfer to the device
-        restricted_NV.select(-1, token).fill_(-torch.inf)
+        restricted_NV.select(-1, token).sub_(nats)
     return restricted_NV
+
+
+def hold_ends_back(logits_NV: Tensor, options: EndOptions, backbone: Ledger) -> Tensor:
+    """The logits (..., V) that a decoder reads, by its options about the end of a response."""
+    if options.logits_eos_inf:
+        logits_NV = without(logits_NV, [backbone.eos_id])
+    return without(logits_NV, backbone.ends, options.eos_penalty)
+
+
+def unranked_ends(options: EndOptions, backbone: Ledger, temperature: float) -> list[int]:
+    """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences."""
+    if not options.confidence_eos_eot_inf:
+        return []
+    if options.confidence_eos_eot_inf == "official" and temperature > 0:
+        return [end for end in backbone.ends if end == backbone.eot_id]
+    return backbone.ends
 
 
 def likeliest(values_NV: Tensor) -> Tensor:
@@ -125,14 +182,18 @@ def likeliest(values_NV: Tensor) -> Tensor:
 
 
 def sample(
-    logits_NV: Tensor, temperature: float, sampler: Sampler, needed_1: Tensor | None = None
+    logits_NV: Tensor,
+    temperature: float,
+    sampler: Sampler,
+    needed_1: Tensor | None = None,
+    options: SampleOptions = ALL_TOKENS,
 ) -> Tensor:
-    """One token from each softmax(logits / T), LongTensor (N,); the likeliest at T = 0. needed_1:
-    as for Sampler.tokens."""
+    """One token from each softmax(logits / T), truncated by the options: LongTensor (N,); the
+    likeliest at T = 0. needed_1: as for Sampler.tokens."""
     if temperature == 0:
         return likeliest(logits_NV)
     with sampler.timed():
-        return sampler.tokens(token_probs(logits_NV, temperature), needed_1)
+        return sampler.tokens(token_probs(logits_NV, temperature, options=options), needed_1)
 
 
 def probs_at(probs_NV: Tensor, token_N: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from model_wrappers.options import meant, note
 from model_wrappers.trace import Decoded, Observer
 
 SAMPLING = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
+TRUNCATION = ("top_p", "top_k")  # those that decoders have as options
 NEUTRAL: Mapping[str, Sequence[Any]] = {
     "top_p": [1],
     "top_k": [0, -1],
@@ -166,7 +167,12 @@ class TextModel:
                 f"unknown keyword {name!r} for {type(self).__name__}(method={self.decoder.name!r})"
                 f"{meant(name, valid, whole=True)}"
             )
-        return dict(options) | {name: value for name, value in more.items() if name in known}
+        named = {
+            name: value
+            for name, value in more.items()
+            if name in known and value not in NEUTRAL.get(name, ())
+        }
+        return dict(options) | named
 
     @property
     def gen_length(self) -> int:
@@ -354,13 +360,16 @@ def is_neutral(name: str, value: Any) -> bool:
     return value is None or name in UNUSED or value in NEUTRAL.get(name, ())
 
 
-def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
-    """The temperature that do_sample and temperature ask for, as transformers has them.
+def sampled(settings: Mapping[str, Any], usual: float, what: str) -> tuple[float, dict[str, float]]:
+    """How settings of generation, as transformers has them, draw tokens.
 
     Args:
         settings: of generation.
-        usual: the temperature where none is said.
+        usual: the temperature where they have none.
         what: holds the settings, for messages.
+
+    Returns:
+        The temperature, and top_p and top_k where they change something.
 
     Raises:
         ValueError: any other setting that would change something.
@@ -369,14 +378,19 @@ def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
     temperature = settings.get("temperature", usual)
     is_greedy = not temperature or sample is False
     unread = ["temperature", "do_sample", *(SAMPLING if is_greedy else ())]
+    options = {}
     for name, value in settings.items():
-        if name not in unread and not is_neutral(name, value):
+        if name in unread or is_neutral(name, value):
+            continue
+        if name not in TRUNCATION:
             raise ValueError(
-                f"{what} has {name}={value!r}, and decoders here take temperature and do_sample"
+                f"{what} has {name}={value!r}, and decoders here take temperature, do_sample,"
+                " top_p and top_k"
             )
+        options[name] = value
     if sample and not temperature:
         raise ValueError(f"{what}: do_sample needs a temperature above 0")
-    return 0.0 if is_greedy else temperature
+    return 0.0 if is_greedy else temperature, options
 
 
 def stops_of(stops: str | Sequence[str] | None) -> list[str]:

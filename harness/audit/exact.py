@@ -28,6 +28,7 @@ from harness.methods.schedules import optimal_schedule
 from harness.records.store import write_atomically
 from harness.stats import sampling_bound
 from model_wrappers import METHODS, decode
+from model_wrappers.options import SampleOptions
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded
 
@@ -36,6 +37,7 @@ SEEN = 1e-3  # a broken decoder's law must be at least this far
 LEVEL = 0.05  # of a bound on a sampled law
 PROBES = 50  # random branches that estimate how many there are
 DIFFUSION_STEPS = (1, 2, 4)
+TRUNCATED = SampleOptions(top_p=0.7)  # of the rows whose joint is the truncated chain's
 PROMPT = torch.tensor([0])  # oracles ignore it
 NOTE = """\
 TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked (runs: how many).
@@ -44,7 +46,8 @@ laws only. Factorization error: LLaDA in random order is exact at one token a st
 depend on one another are drawn independently. Selection bias: ranked by confidence even one token a step misses the
 joint, because the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is
 exact too. FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but
-its law is the same for every window, every draft and without speculation.
+its law is the same for every window, every draft and without speculation. With top_p the joint is the product of the
+truncated conditionals.
 SSD is left out: it is defined at temperature 0 only."""
 
 
@@ -185,6 +188,11 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
             Case(label, shown, "fef", {"steps": steps} | more, must, label)
             for shown, more in variants
         ]
+    label = f"FeF, top_p {TRUNCATED.top_p}"
+    listed += [
+        Case(label, shown, "fef", {"steps": 1, "top_p": TRUNCATED.top_p} | more, "equal", label)
+        for shown, more in variants
+    ]
     broken = {"steps": 1, "window": 2, "draft": unlike}
     return [
         *listed,
@@ -212,6 +220,7 @@ def audit_law(
     """
     table = oracle.random_table(tokens, positions, budget.seed)
     joint = oracle.table_law(table)
+    truncated = oracle.table_law(oracle.truncated_table(table, TRUNCATED))
     outcomes = table.numel()
     backbone = TableBackbone(table)
     unlike = TableBackbone(oracle.random_table(tokens, positions, budget.seed + 1))
@@ -233,8 +242,9 @@ def audit_law(
         with broken_residual() if case.must == "broken" else nullcontext():
             measured = measure(run, outcomes, budget, case.quota)
         reference = references.setdefault(case.reference, measured) if case.reference else None
-        divergence = math.nan if measured.samples else oracle.kl(joint, measured.law)
-        distance = total_variation(measured.law, joint)
+        to_be = truncated if "top_p" in case.options else joint
+        divergence = math.nan if measured.samples else oracle.kl(to_be, measured.law)
+        distance = total_variation(measured.law, to_be)
         results.append(
             Result(
                 case, measured, distance, divergence, None if reference is measured else reference

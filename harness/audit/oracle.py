@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from model_wrappers.diffusion import Kernel
-from model_wrappers.sampling import Sampler
+from model_wrappers.options import SampleOptions
+from model_wrappers.sampling import Sampler, token_probs
 
 Law = dict[tuple[int, ...], float]
 T = TypeVar("T")
@@ -245,6 +246,25 @@ def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
 def table_law(table: torch.Tensor) -> Law:
     """A table, normalised, as a law over tuples of tokens."""
     return {x: float(table[x] / table.sum()) for x in itertools.product(*map(range, table.shape))}
+
+
+def truncated_table(table: torch.Tensor, options: SampleOptions) -> torch.Tensor:
+    """The joint law of tokens drawn from left to right, each from its truncated conditional.
+
+    Args:
+        table: the joint before truncation, (R,) * d.
+        options: top_p and top_k.
+
+    Returns:
+        The product of the truncated p(x_i | x_<i), (R,) * d.
+    """
+    length = table.dim()
+    joint = torch.ones_like(table)
+    for position in range(length):
+        prefix = table.flatten(position + 1).sum(-1) if position + 1 < length else table
+        conditional = token_probs(prefix.log(), 1.0, options=options)
+        joint = joint * conditional.reshape(conditional.shape + (1,) * (length - position - 1))
+    return joint
 
 
 def posterior_table(

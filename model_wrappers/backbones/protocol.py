@@ -181,15 +181,6 @@ class Ledger:
         self._shapes: Shapes | None = getattr(backbone, "shapes", None)
         self._total: Tensor | None = None
 
-    def ends_out_of_confidence(self, temperature: float) -> list[int]:
-        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives
-        confidences.
-
-        Above temperature 0 the official sampler takes EOS out of other logits, those with noise,
-        and so leaves out EoT.
-        """
-        return [end for end in self.ends if temperature == 0 or end == self.eot_id]
-
     def is_model_of(self, other: Ledger) -> bool:
         """Whether both count the same backbone."""
         return self._backbone is other._backbone

@@ -143,6 +143,7 @@ METHODS: dict[str, Decoder] = {
     ),
     "freedave": _here("freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"),
     "pc_sampler": _here("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
+    "dream": _here("dream", semi_autoregressive=False, may_leave_masks=True, label="Dream"),
     "prophet": _here("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
 }
 PLUGIN_PRESETS: dict[str, Any] = {}  # harness.methods.presets.Preset, by name

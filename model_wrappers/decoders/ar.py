@@ -3,13 +3,13 @@ reader knows."""
 
 import torch
 
-from model_wrappers.options import Options
+from model_wrappers.options import SampleOptions
 from model_wrappers.request import Request
 from model_wrappers.sampling import probs_at, sample, token_probs, without
 from model_wrappers.transfers import to_host
 
 
-class AROptions(Options, frozen=True, kw_only=True):
+class AROptions(SampleOptions, frozen=True, kw_only=True):
     """logits_eos_inf: EOS and the end of a turn are never predicted, so that all of the response is
     written."""
 
@@ -38,10 +38,10 @@ def decode_ar(request: Request, options: AROptions) -> None:
             x_1L[:, known:at], new_N, new_N[-1:] - known, cache, visible_NK
         )
         logits_1V = without(logits_11V[0], excluded)
-        token_1 = sample(logits_1V, temperature, request.sampler)
+        token_1 = sample(logits_1V, temperature, request.sampler, options=options)
         prob_1 = torch.ones(1, device=token_1.device)  # of the likeliest token, at temperature 0
         if temperature > 0:
-            prob_1 = probs_at(token_probs(logits_1V, temperature), token_1)
+            prob_1 = probs_at(token_probs(logits_1V, temperature, options=options), token_1)
         token_1, prob_1 = to_host(token_1, prob_1)
         known = at
         request.commit([at], token_1, prob_1, "drawn")

@@ -17,7 +17,16 @@ from torch import Tensor
 from model_wrappers.caches import CacheName, make_cache
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import Sampler, probs_at, quotas, sample, softmax_at, without
+from model_wrappers.sampling import (
+    Sampler,
+    hold_ends_back,
+    probs_at,
+    quotas,
+    sample,
+    softmax_at,
+    unranked_ends,
+    without,
+)
 from model_wrappers.transfers import to_host
 
 
@@ -150,11 +159,9 @@ class Choice:
         and remains."""
         backbone = self.request.backbone
         temperature = self.request.temperature
-        if self.options.logits_eos_inf:
-            logits_NV = without(logits_NV, [backbone.eos_id])
-        token_N = sample(logits_NV, temperature, self.request.sampler)
-        if self.options.confidence_eos_eot_inf:
-            logits_NV = without(logits_NV, backbone.ends_out_of_confidence(temperature))
+        logits_NV = hold_ends_back(logits_NV, self.options, backbone)
+        token_N = sample(logits_NV, temperature, self.request.sampler, options=self.options)
+        logits_NV = without(logits_NV, unranked_ends(self.options, backbone, temperature))
         if self._exact:
             confidence_N = softmax_at(logits_NV, token_N)
         else:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from model_wrappers.backbones.protocol import KeyValues
 from model_wrappers.decoders.block import commit_best
-from model_wrappers.options import NotNegative, Options, Positive, Share
+from model_wrappers.options import NotNegative, Positive, SampleOptions, Share
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import (
     greedy_accept,
@@ -34,7 +34,7 @@ from model_wrappers.trace import Rejected, Window, ways_of
 from model_wrappers.transfers import to_device, to_host
 
 
-class S2D2Options(Options, frozen=True, kw_only=True):
+class S2D2Options(SampleOptions, frozen=True, kw_only=True):
     """Options of the decoder `s2d2`.
 
     Attributes:
@@ -84,7 +84,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 break
             logits_1NV, cache = backbone.context(x_1L, masked_N)
             with sampler.timed():
-                draft_NV = token_probs(logits_1NV[0], temperature)
+                draft_NV = token_probs(logits_1NV[0], temperature, options=options)
                 draft_N = sampler.tokens(draft_NV) if request.temperature else likeliest(draft_NV)
             # masks without a gap, from the first on
             run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
@@ -98,7 +98,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 drafts = token_N[:run].tolist()
                 logits_SV = verify(request, begin, at_S, token_N[:run], cache)
                 with sampler.timed():
-                    target_SV = token_probs(logits_SV, temperature)
+                    target_SV = token_probs(logits_SV, temperature, options=options)
                     if by_match:
                         accepted_1, token_S = greedy_accept(likeliest(target_SV), draft_N[:run])
                     else:

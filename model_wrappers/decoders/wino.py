@@ -14,7 +14,7 @@ from torch import Tensor
 from model_wrappers.decoders.llada import Choice, UnmaskOptions, highest
 from model_wrappers.options import Share
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import softmax_at
+from model_wrappers.sampling import softmax_at, without
 from model_wrappers.transfers import to_device, to_host
 
 # Most commits of a step: a share of the masks, within these bounds.
@@ -73,7 +73,10 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             back_H = confidence_N[:0]
             if len(held):
                 (held_token_H,) = to_device(logits_NV.device, x_1L[0, held])
-                (back_H,) = to_host(softmax_at(logits_NV[len(position_N) :], held_token_H))
+                held_HV = without(
+                    logits_NV[len(position_N) :], request.backbone.ends, options.eos_penalty
+                )
+                (back_H,) = to_host(softmax_at(held_HV, held_token_H))
 
             limit = min(max(int(len(position_N) * SHARE), LEAST_LIMIT), MOST_LIMIT)
             sure = int((confidence_N > options.threshold).sum())

@@ -88,6 +88,11 @@ SOURCES = {
         "DLMGeneration.block_decode_with_full_attention_FreeDave",
     ),
     "prophet": Source("pixeli99/Prophet", "generate_earlyexit.py", "generate"),
+    "dream": Source(
+        "ZHZisZZ/dllm",
+        "dllm/pipelines/dream/models/generation_utils.py",
+        "DreamGenerationMixin._sample",
+    ),
     "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
     "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
     "sdar": Source("JetAstra/SDAR", "generate.py", "block_diffusion_generate", attends=True),
@@ -161,6 +166,12 @@ def _cases() -> Iterator[Case]:
         for values in ((0.25, 10.0), (0.5, 1.0)):
             both = dict(zip(("lambd", "alpha"), values, strict=True))
             yield Case("pc_sampler", "pc-sampler", block, {"baseline": "nano", **both}, both)
+    for alg in ("maskgit_plus", "topk_margin", "entropy"):
+        for more in ({}, {"top_p": 0.9}, {"top_p": 0.8, "top_k": 3}):
+            both = {"alg": alg, **more}
+            yield Case("dream", "dream", FULL, both, both)
+        few = {"alg": alg, "steps": 12, "eps": 0.1}
+        yield Case("dream", "dream", FULL, few, few)
     for block in (4, 8, 16):
         yield Case("llada", "sdar", block, {}, {"remasking_strategy": "low_confidence_static"})
         for tau in (0.9, 0.6):

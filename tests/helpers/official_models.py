@@ -53,6 +53,19 @@ class OursAsTheirs:
         return self._model(**given, use_cache=False)
 
 
+class OursBeforePosition:
+    """Our LLaDA as Dream's sampler calls its model: the logits of a token stand at the position
+    before it."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._model = backbone.model
+        self.config = backbone.model.config
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: Any, position_ids: Any) -> Any:
+        logits = self._model(input_ids=input_ids, use_cache=False).logits
+        return types.SimpleNamespace(logits=logits.roll(-1, 1))
+
+
 class TheirClass:
     """The official LLaDA under the arguments of every official decoder."""
 

@@ -103,14 +103,16 @@ def test_sampling_is_the_tasks_and_repeats_differ(nano: Backbone) -> None:
     assert once == again and once[0] != once[1]
     greedy = twice(do_sample=False, temperature=1.0, top_p=0.9)
     assert greedy[0] == greedy[1]
+    likeliest = twice(do_sample=True, temperature=1.0, top_k=1)
+    assert likeliest == greedy
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         (
-            {"do_sample": True, "temperature": 1.0, "top_p": 0.9},
-            "task copies, document 0: .* has top_p=0.9, and",
+            {"do_sample": True, "temperature": 1.0, "min_p": 0.9},
+            "task copies, document 0: .* has min_p=0.9, and",
         ),
         ({"num_beams": 4}, "has num_beams=4"),
         ({"max_gen_toks": 16, "max_new_tokens": 32}, "must say one length"),

@@ -68,8 +68,8 @@ def test_a_response_that_took_a_compilation_is_decoded_again(
         ({"gen_lenght": 32}, "unknown keyword 'gen_lenght'.*did you mean gen_length"),
         ({"gen_steps": 4}, "unknown keyword 'gen_steps'.*valid: .*steps"),
         (
-            {"generation_kwargs": {"temperature": 1.0, "top_p": 0.5}},
-            "has top_p=0.5, and decoders here take",
+            {"generation_kwargs": {"temperature": 1.0, "min_p": 0.5}},
+            "has min_p=0.5, and decoders here take",
         ),
         ({"gen_length": 10, "block_length": 4}, "divide"),
         ({"generation_kwargs": {"do_sample": True}}, "do_sample needs a temperature above 0"),
@@ -99,6 +99,15 @@ def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbon
 def test_the_smoke_model_file_has_one_decoder_with_short_responses(nano: Backbone) -> None:
     (model,) = Config.fromfile(str(CONFIGS / "models" / "nano_smoke.py"))["models"]
     assert DiffusionModel(**({**model} | {"path": nano})).gen_length == 48
+
+
+def test_truncation_is_of_the_generation_settings_or_a_keyword(nano: Backbone) -> None:
+    settings = {"temperature": 1.0, "top_p": 0.9, "top_k": -1}
+    model = DiffusionModel(nano, "threshold", generation_kwargs=settings)
+    assert model.options == {"top_p": 0.9} and model.temperature == 1.0
+    assert DiffusionModel(nano, "threshold", top_p=0.5, top_k=0).options == {"top_p": 0.5}
+    with pytest.raises(ValueError, match="top_p=1.5 for threshold must be"):
+        DiffusionModel(nano, "threshold", generation_kwargs=settings | {"top_p": 1.5})
 
 
 def test_options_may_be_keywords_and_opencompass_own_keys_are_its_own(nano: Backbone) -> None:

@@ -1,11 +1,14 @@
 """Probs, residuals, quotas, rankings and the seeded sampler; forward kernels, and corruption
 through them."""
 
+from typing import Any
+
 import pytest
 import torch
 from scipy.stats import chisquare
 
 from model_wrappers.diffusion import Absorbing, Kernel, Uniform
+from model_wrappers.options import SampleOptions
 from model_wrappers.sampling import (
     Sampler,
     greedy_accept,
@@ -127,6 +130,42 @@ def test_a_token_without_probability_is_never_drawn() -> None:
     probs_NV = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]], dtype=torch.float64).expand(2, -1)
     ends_N = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
     assert inverse_cdf(probs_NV, ends_N).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"top_p": 0.4}, [0]),
+        ({"top_p": 0.5}, [0]),
+        ({"top_p": 0.6}, [0, 2]),
+        ({"top_p": 0.85}, [0, 1, 2]),
+        ({"top_p": 1.0}, [0, 1, 2, 3]),
+        ({"top_k": 1}, [0]),
+        ({"top_k": 2}, [0, 1, 2]),
+        ({"top_k": 9}, [0, 1, 2, 3]),
+        ({"top_p": 0.6, "top_k": 1}, [0]),
+        ({"top_p": 0.4, "top_k": 2}, [0]),
+    ],
+)
+def test_truncation_keeps_the_likeliest_tokens_in_proportion(
+    options: dict[str, Any], kept: list[int]
+) -> None:
+    """The second and the third token are equally likely: top_k=2 cannot part them, and top_p takes
+    the one of the lower id."""
+    probs_V = torch.tensor([0.5, 0.2, 0.2, 0.1], dtype=torch.float64)
+    order = [2, 0, 3, 1]  # whatever the ids
+    logits_NV = (probs_V[order].log() + 3.0)[None].float()
+    left_V = torch.zeros(4, dtype=torch.float64)
+    left_V[kept] = probs_V[kept] / probs_V[kept].sum()
+    truncated_NV = token_probs(logits_NV, 1.0, options=SampleOptions(**options))
+    torch.testing.assert_close(truncated_NV[0], left_V[order], atol=1e-7, rtol=0)
+
+
+def test_truncation_is_of_the_distribution_at_the_temperature() -> None:
+    logits_NV = torch.tensor([[2.0, 1.0, 0.0]])  # the first has 0.67 at temperature 1
+    options = SampleOptions(top_p=0.8)
+    assert (token_probs(logits_NV, 1.0, options=options) > 0).sum() == 2
+    assert (token_probs(logits_NV, 0.5, options=options) > 0).sum() == 1
 
 
 @pytest.mark.parametrize("limit", [None, 0, 1, 2])

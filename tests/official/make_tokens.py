@@ -46,6 +46,7 @@ from official_models import (
     Counted,
     ExactPast,
     OursAsTheirs,
+    OursBeforePosition,
     OursInBlocks,
     OursInKeptBlocks,
     OursInWholeBlocks,
@@ -72,6 +73,7 @@ SHIMS = {
         "the loop over the n commits one position too many where only the last one is refused:"
         " mended"
     ),
+    "dream": "the model is ours, its logits moved to the position before, where Dream has them",
     "klass": "the mask's id 126336, which the function sets itself, is nano's",
     "wino": "the model is ours: the official class takes no position_ids",
     "freedave": "the model is ours, on a cache that is exact (see ExactPast)",
@@ -296,6 +298,35 @@ class Official:
                 )[0]
 
         return run, TheirClass(self._official_class())
+
+    def _dream(self) -> Any:
+        function = self._module("dream").DreamGenerationMixin._sample
+        mask_id = self._backbone.mask_id
+
+        def unchanged(step: int | None, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+            return x
+
+        def run(
+            model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]
+        ) -> torch.Tensor:
+            tokens = length["gen_length"]
+            settings = {
+                "max_length": prompt.shape[1] + tokens,
+                "mask_token_id": mask_id,
+                "steps": tokens,
+                "eps": 1e-3,
+                "alg_temp": None,
+                "temperature": 0.0,
+                "top_p": None,
+                "top_k": None,
+                "output_history": False,
+                "return_dict": False,
+                **theirs,
+            }
+            config = types.SimpleNamespace(**settings)
+            return function(model, prompt, None, config, unchanged, lambda step, x, logits: logits)
+
+        return run, OursBeforePosition(self._backbone)
 
     def _sdar(self) -> Any:
         drawn = {"torch.multinomial(probs, num_samples=1)": "probs.argmax(-1, keepdim=True)"}

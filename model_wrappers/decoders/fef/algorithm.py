@@ -39,7 +39,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                 window = state.next_window()  # j_1, j_2, ...
                 drafts = state.draft(window)  # z ~ rho
                 targets = state.targets(window, drafts)  # pi, one for each position
-                state.commit(window, accept(targets, drafts, request, state.unranked))
+                state.commit(window, accept(targets, drafts, request, options, state.unranked))
             if state.after_eos:
                 request.commit(state.after_eos, request.backbone.eos_id, None, "filled")
                 return
@@ -49,7 +49,11 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
 
 
 def accept(
-    targets: Targets, drafts: Proposal, request: Request, unranked: Sequence[int] = ()
+    targets: Targets,
+    drafts: Proposal,
+    request: Request,
+    options: FeFOptions,
+    unranked: Sequence[int] = (),
 ) -> Resolved:
     """Accept drafts from left to right, and correct the first that is rejected.
 
@@ -60,6 +64,7 @@ def accept(
         targets: as many as there are drafts; one where there are no drafts.
         drafts: of the window.
         request: its temperature and sampler.
+        options: top_p and top_k, which pi and rho have alike.
         unranked: ids without confidence.
     """
     logits_WV = targets.logits_WV
@@ -70,12 +75,12 @@ def accept(
         limit_1 = torch.full((1,), len(logits_WV), device=logits_WV.device)
     if not drafts.tokens:
         accepted_1 = torch.zeros_like(limit_1)
-        token_W = sample(logits_WV, temperature, sampler, limit_1)
+        token_W = sample(logits_WV, temperature, sampler, limit_1, options)
     elif temperature == 0:
         accepted_1, token_W = greedy_accept(likeliest(logits_WV), drafts.token_W, limit_1)
     else:
         with sampler.timed():
-            target_WV = token_probs(logits_WV, temperature)  # pi
+            target_WV = token_probs(logits_WV, temperature, options=options)  # pi
             accepted_1, token_W = speculative_accept(
                 target_WV, drafts.probs_WV, drafts.token_W, sampler, limit_1
             )

@@ -17,7 +17,14 @@ from model_wrappers.decoders.fef.targets import FullVerifier, PositionLogits, Pr
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import KERNELS
 from model_wrappers.request import Request
-from model_wrappers.sampling import best_probs, likeliest, lowest, softmax_at, token_probs
+from model_wrappers.sampling import (
+    best_probs,
+    likeliest,
+    lowest,
+    softmax_at,
+    token_probs,
+    unranked_ends,
+)
 from model_wrappers.trace import Rejected, Window, ways_of
 from model_wrappers.transfers import to_host
 
@@ -56,9 +63,7 @@ class State:
         self._options = options
         self._verifier = make_verifier(request, options)
         self._kernel = KERNELS[options.kernel](request.backbone.vocab_size, request.mask_id)
-        self.unranked: list[int] = []
-        if options.confidence_eos_eot_inf:
-            self.unranked = request.backbone.ends_out_of_confidence(request.temperature)
+        self.unranked = unranked_ends(options, request.backbone, request.temperature)
         self._one_model = request.draft.is_model_of(request.backbone)
         self._predicted = self._corrupt_response()
         self._drafts: Proposal  # of the last window
@@ -124,7 +129,7 @@ class State:
         if temperature > 0:
             sampler = self._request.sampler
             with sampler.timed():
-                probs_WV = token_probs(logits_WV, temperature)
+                probs_WV = token_probs(logits_WV, temperature, options=self._options)
                 token_W = sampler.tokens(probs_WV, count_1)
         else:
             token_W = likeliest(logits_WV)

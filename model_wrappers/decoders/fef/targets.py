@@ -13,7 +13,7 @@ from torch import Tensor
 
 from model_wrappers.decoders.fef.options import FeFOptions
 from model_wrappers.request import Request
-from model_wrappers.sampling import without
+from model_wrappers.sampling import hold_ends_back, without
 
 PositionLogits = dict[int, Tensor]  # position in the sequence -> logits (V,)
 
@@ -69,9 +69,6 @@ class FullVerifier:
         self._draft = request.draft
         self._x_1L = request.x_1L
         self._options = options
-        self._excluded = [request.mask_id]
-        if options.logits_eos_inf:
-            self._excluded.append(request.backbone.eos_id)
         self.context: PositionLogits = {}
 
     def segment(self, unresolved: list[int]) -> list[int]:
@@ -99,8 +96,9 @@ class FullVerifier:
         return dict(zip(window, self._restricted(logits_1WV[0]), strict=True))
 
     def _restricted(self, logits: Tensor) -> Tensor:
-        """Logits (..., V) without the ids that have no probability."""
-        return without(logits, self._excluded)
+        """Logits (..., V) without the mask, and with ends as the options have them."""
+        logits = without(logits, [self._backbone.mask_id])
+        return hold_ends_back(logits, self._options, self._backbone)
 
     def verify(self, segment: list[int], drafts: Proposal) -> Targets:
         """The targets of a window's positions, from one batch.

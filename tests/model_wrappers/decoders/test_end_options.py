@@ -1,12 +1,13 @@
 """EOS and EoT with every decoder: the official sampler's options about them, and ending a response
 at EOS."""
 
+import math
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from fakes import ON_LOGITS, RandomConditionals, Unmasked, request_for, tiny_llada
+from fakes import ON_LOGITS, RandomConditionals, Unmasked, request_for
 
 from model_wrappers import METHODS, decode
 from model_wrappers.decoders.llada import Choice
@@ -92,24 +93,71 @@ def test_fef_remasks_ends_first() -> None:
     assert seen > 8
 
 
-@pytest.mark.parametrize(("temperature", "without"), [(0.0, {EOS, EOT}), (0.7, {EOT})])
-def test_what_has_no_confidence_is_what_the_official_sampler_leaves_out(
-    temperature: float, without: set[int]
+@pytest.mark.parametrize(
+    ("option", "temperature", "without"),
+    [
+        (True, 0.0, {EOS, EOT}),
+        (True, 0.7, {EOS, EOT}),
+        ("official", 0.0, {EOS, EOT}),
+        ("official", 0.7, {EOT}),
+    ],
+)
+def test_ends_have_no_confidence_but_for_the_official_form_above_temperature_0(
+    option: Any, temperature: float, without: set[int]
 ) -> None:
-    """Above temperature 0 its noisy logits, of which it takes out EOS, are not those that give
+    """There the noisy logits, of which LLaDA's code takes out EOS, are not those that give
     confidences."""
     request = request_for(with_eot(RandomConditionals(real=5, eos_id=EOS)), [3, 5, 5], start=1)
     request = Request(**{**vars(request), "temperature": temperature})
     logits_NV = 8.0 * torch.eye(6)[:5]  # position n predicts token n, near certainty
-    candidates = Choice(request, EndOptions(confidence_eos_eot_inf=True))(logits_NV)
+    candidates = Choice(request, EndOptions(confidence_eos_eot_inf=option))(logits_NV)
     confident = {
         token
         for token, sure in zip(range(5), candidates.confidence_N.tolist(), strict=True)
         if sure > 0.5
     }
     assert candidates.token_N.tolist() == [0, 1, 2, 3, 4] and confident == set(range(5)) - without
-    without_eot = request_for(tiny_llada(), [3, 39]).backbone
-    assert without_eot.ends_out_of_confidence(temperature) == ([] if temperature else [38])
+
+
+# dcd takes it off a sum of two logits.
+@pytest.mark.parametrize("method", [method for method in ON_LOGITS if method != "dcd"])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_penalty_is_logits_that_are_lower_at_both_ends(method: str, temperature: float) -> None:
+    if METHODS[method].greedy_only and temperature:
+        pytest.skip("defined at temperature 0")
+
+    class Penalized(Unmasked):
+        def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+            logits_LV = super().row_logits(row, causal).clone()
+            logits_LV[:, [EOS, EOT]] -= 1.5
+            return logits_LV
+
+    changed = 0
+    for seed in range(3):
+        run = partial(decode, gen_length=12, temperature=temperature, seed=seed)
+        plain = with_eot(Unmasked(real=4, seed=seed, eos_id=EOS))
+        out = run(plain, PROMPT, method, eos_penalty=1.5).tokens
+        same = run(with_eot(Penalized(real=4, seed=seed, eos_id=EOS)), PROMPT, method).tokens
+        assert torch.equal(out, same)
+        changed += not torch.equal(out, run(plain, PROMPT, method).tokens)
+    assert changed
+
+
+def test_a_penalty_divides_the_odds_of_ends_above_temperature_0() -> None:
+    """The options about confidence leave EOS as frequent as it is; this one does not."""
+
+    def share(**options: Any) -> float:
+        logits_NV = torch.zeros(4000, 6)
+        logits_NV[:, 5] = -torch.inf
+        request = request_for(with_eot(RandomConditionals(real=5, eos_id=EOS)), [3, 5], start=1)
+        request = Request(**{**vars(request), "temperature": 0.5})
+        token_N = Choice(request, EndOptions(**options))(logits_NV).token_N
+        return float((token_N == EOS).double().mean())
+
+    assert share(confidence_eos_eot_inf=True) == share()
+    odds = math.exp(-1.0 / 0.5)
+    expected = odds / (3 + 2 * odds)
+    assert abs(share(eos_penalty=1.0) - expected) < 4 * math.sqrt(expected / 4000)
 
 
 # Ending at EOS: the same text for fewer forwards
