@@ -24,6 +24,7 @@ from harness.measures.table import (
 from harness.records.files import ships
 from harness.records.schema import SuiteName
 from harness.records.store import KEY, Run, key_of
+from harness.suites.published import published_of_model
 from harness.suites.registry import FOREIGN, SUITES, suite_named
 
 Card = dict[str, str]
@@ -80,6 +81,7 @@ def card_of(run: Run, frame: pd.DataFrame) -> Card:
         "empty responses": _empty(run),
         "same problems": _same_problems(run),
         **{name: getattr(config, name) for name in CONFIGURED},
+        "authors decode with": _by_suite(run, _unlike_authors(run)),
         "commit": str(environment.get("commit") or "")[:DIGITS],
         "uncommitted changes": environment.get("dirty"),
         **{labels[method]: _settings(run, method) for method in frame["method"].unique()},
@@ -285,6 +287,31 @@ def _empty(run: Run) -> str:
     labels = method_labels(run)
     pairs = longest.index[longest == 0]
     return _listed(f"{labels[method]} on {titles[suite]}" for suite, method in pairs)
+
+
+def _unlike_authors(run: Run) -> dict[str, str]:
+    """By suite what the base model's authors decode with, and this run does not."""
+    config = run.config
+    texts = {}
+    for suite, model in config.models.get("base", {}).items():
+        entry = published_of_model(model, suite)
+        if entry is None or config.generated:
+            continue
+        decoding = entry.decoding_on(suite)
+        prompt = "chat" if config.prompt is UNSET else config.prompt
+        theirs = {"temperature": decoding.temperature, "prompt": decoding.prompt}
+        ours: dict[str, Any] = {"temperature": config.temperature or 0.0, "prompt": prompt}
+        same = [name for name in config.methods if config.methods[name].method == decoding.decoder]
+        if same:
+            theirs |= decoding.options
+            ours |= setting_of(run, same[0], suite).options
+        unlike = [f"{name}={value}" for name, value in theirs.items() if ours.get(name) != value]
+        if not same:
+            options = [f"{name}={value}" for name, value in decoding.options.items()]
+            unlike = [decoding.decoder, *options, *unlike]
+        if unlike:
+            texts[suite] = f"{_listed(unlike)}: {entry.source}"
+    return texts
 
 
 def _same_problems(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Marks on numbers: four that a reader must know before comparing, and that of a missing Speed.
+"""Marks on numbers: five that a reader must know before comparing, and that of a missing Speed.
 
 A mark is a letter with one meaning in every table. What else settings have in particular is in the
 run card.
@@ -15,12 +15,14 @@ from harness.measures.table import (
 )
 from harness.records.schema import Method, Setting
 from harness.records.store import Run, problems_of
+from harness.suites.published import greedy_report
 
 MARKS = {
     "l": "other length: responses of another length than the baseline's",
     "i": "fewer items than other rows have",
     "t": "other tokenizer: Speed is of seconds a response, Fwd. of calls a response",
     "p": "tuned on these problems",
+    "g": "greedy: this model's users report far less than its published accuracy at temperature 0",
     "d": "no Speed: other programs had the cores in more than a tenth of the seconds",
 }
 SIMILAR = (90, 110)  # length of responses in percent of LLaDA's, as printed, without a mark
@@ -40,6 +42,14 @@ def has_other_length(run: Run, method: str, suite: str, reference: str) -> bool:
     """Whether responses have another set length than a reference's, where both are recorded."""
     lengths = {setting_of(run, name, suite).gen_length for name in (method, reference)}
     return None not in lengths and len(lengths) > 1
+
+
+def is_greedy(run: Run, method: str, suite: str) -> bool:
+    """Whether a model is decoded as its users report to fail (`published.greedy_report`)."""
+    config = run.config
+    decoder = config.methods.get(method, Method())
+    model = config.models.get(decoder.role, {}).get(suite, "")
+    return bool(greedy_report(model, suite, decoder.method, config.temperature or 0.0))
 
 
 def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.DataFrame:
@@ -65,8 +75,9 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
     tuned = pd.Series([tuned_on_these(run, *pair) for pair in pairs], frame.index, dtype=bool)
     other_length = set_length | ~(percent.between(*SIMILAR) | percent.isna())
     tokenizer = frame["method"].isin(other_tokenizers(run))
+    greedy = pd.Series([is_greedy(run, *pair) for pair in pairs], frame.index, dtype=bool)
     marked = {
-        "accuracy_marks": {"l": set_length, "i": ~accuracy_full, "p": tuned},
+        "accuracy_marks": {"l": set_length, "i": ~accuracy_full, "p": tuned, "g": greedy},
         "speed_marks": {
             "l": other_length,
             "i": ~speed_full,

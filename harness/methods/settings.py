@@ -3,7 +3,7 @@
 Later layers win:
 
 1. the suite's defaults for the model,
-2. what the decoder was published with on the model's family,
+2. what the decoder was published with on the model's family, or by the model's authors,
 3. the preset's options and lengths,
 4. those that the preset has for the suite,
 5. the run's, for all methods alike,
@@ -58,6 +58,7 @@ def setting_of(
     common: Values | None = None,
     family: str = "",
     blocks: Blocks | None = None,
+    model: str = "",
 ) -> Setting:
     """The setting of a method on a suite, checked.
 
@@ -68,6 +69,7 @@ def setting_of(
         common: lengths and options of the run, for all methods that take them.
         family: the model's `model_type`, "" where none of its settings were published.
         blocks: how a block model attends; its block length replaces that of suites and families.
+        model: whose authors' options the decoder is to have, if it is theirs.
 
     Raises:
         UserError: lengths, steps or a cache that do not fit each other or the model.
@@ -83,7 +85,7 @@ def setting_of(
         raise UserError(f"{where}: not tuned for {suite}, but for {tuned}")
     check_blocks(decoder, blocks)
 
-    published, source = settings_of_decoder(decoder.name, family, suite)
+    published, source = settings_of_decoder(decoder.name, family, suite, model)
     suite_options = _of_decoder(defaults.get("options", {}), decoder)
     chosen = {**published, **preset.options, **preset.lengths, **preset.suites.get(suite, {})}
     given = {**_of_decoder(common or {}, decoder), **preset.given}

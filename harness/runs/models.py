@@ -110,6 +110,7 @@ def methods_of(
     roles: Roles,
     small: Collection[str],
     common: Mapping[str, Any],
+    published: bool = False,
 ) -> dict[str, Method]:
     """The methods of a run by key, each with its checkpoint, and its setting on every suite.
 
@@ -118,6 +119,7 @@ def methods_of(
         roles: the table of models.
         small: the suites with a small model's settings.
         common: lengths and options of all methods alike.
+        published: the decoder of a model's authors has their options.
 
     Raises:
         UserError or ValueError: a method without a checkpoint, or with settings that do not fit.
@@ -140,7 +142,13 @@ def methods_of(
             label = label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
         settings = {
             name: setting_of(
-                preset, name, defaults[name], common, families[name], blocks_of(roles[role][name])
+                preset,
+                name,
+                defaults[name],
+                common,
+                families[name],
+                blocks_of(roles[role][name]),
+                base[name] if published else "",
             )
             for name in suites
         }

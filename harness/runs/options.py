@@ -23,6 +23,7 @@ RESUMED = (
     "stop_at_eos",
     "temperature",
     "seed",
+    "published",
     "prompt",
     "chat_template_args",
     "dtype",
@@ -82,6 +83,11 @@ class RunOptions:
     temperature: float = option("0: the likeliest token, always", 0.0)
     seed: str | int | tuple[int, ...] = option(
         "one, or several (0,1,2) for mean and spread over them", 0
+    )
+    published: bool = option(
+        "decode as the model's authors do: their decoder, options, temperature and prompt, where"
+        " nothing else is given",
+        False,
     )
     prompt: Literal["chat", "plain"] = option(
         "plain: the text alone, for a model without a chat template", "chat", group="models"

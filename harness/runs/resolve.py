@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from harness.runs.models import methods_of, read_models, with_tuned_roles
 from harness.runs.options import RunOptions, resumed
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
+from harness.suites.published import greedy_report, published_of_model
 from harness.suites.questions import Questions, read_questions
 from harness.suites.registry import SUITES, split_named, suites_named
 from harness.suites.spec import Suite
@@ -77,6 +78,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
     workers = workers_of(options)
     presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
     suites = suites_named(options.suite)
+    if options.published:
+        options = as_published(options, suites)
+        presets = methods_named(options.methods)
     decoders = {name: preset.decoder for name, preset in presets.items()}
     _check_decoding(options, decoders)
     device = _device(options)
@@ -87,7 +91,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     generated = split_named(data) is not None
     small = _of_small_models(suites, foreign, generated)
     common = {name: getattr(options, name) for name in COMMON}
-    methods = methods_of(presets, suites, models, small, common)
+    methods = methods_of(presets, suites, models, small, common, options.published)
 
     seeds = _seeds(options.seed, _draws(options.temperature, methods, decoders))
     batch = _batch(options, _has_many_items(suites, options.limit))
@@ -118,6 +122,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         chat_template_args=_set_if(bool(template_args), template_args),
     )
     _say_misjudged(suites, config)
+    _say_greedy(config)
     return ResolvedRun(
         config,
         suites,
@@ -128,6 +133,40 @@ def resolve(options: RunOptions) -> ResolvedRun:
         one_at_a_time=_from_outside(decoders) if options.batch is None else frozenset(),
         given=resumed(options),
     )
+
+
+def as_published(options: RunOptions, suites: Suites) -> RunOptions:
+    """Options with the decoder, the temperature and the prompt of the base model's authors, where
+    others were not given.
+
+    Raises:
+        UserError: what they used is not known, or not the same for all suites.
+    """
+    models = read_models(options.model, suites)["base"]
+    decodings = []
+    for suite, model in models.items():
+        entry = published_of_model(model, suite)
+        if entry is None:
+            raise UserError(
+                f"--published: harness/suites/published.toml has no settings of {model} on {suite};"
+                " leave that suite or --published out"
+            )
+        decodings.append(entry.decoding_on(suite))
+    named = vars(options).get("named", frozenset())
+    changes: dict[str, Any] = {}
+    for name in {"methods", "temperature", "prompt"} - named:
+        field = "decoder" if name == "methods" else name
+        values = list(dict.fromkeys(getattr(decoding, field) for decoding in decodings))
+        if len(values) > 1:
+            texts = " or ".join(map(str, values))
+            raise UserError(
+                f"--published: the {field} is {texts}, by suite: run these suites apart, or give"
+                f" --{name}"
+            )
+        changes[name] = values[0]
+    changed = replace(options, **changes)
+    vars(changed)["named"] = named
+    return changed
 
 
 def _device(options: RunOptions) -> torch.device:
@@ -157,6 +196,18 @@ def _say_misjudged(suites: Suites, config: RunConfig) -> None:
         wrong = suite.misjudged(config.prompt)
         if wrong:
             print(f"{name}: {wrong}", file=sys.stderr)
+
+
+def _say_greedy(config: RunConfig) -> None:
+    """A line for each model that is decoded as its users report to fail."""
+    reports = {}
+    for method in config.methods.values():
+        for suite, model in config.models[method.role].items():
+            report = greedy_report(model, suite, method.method, config.temperature or 0.0)
+            if report:
+                reports[model] = f"{method.label} at temperature 0: {report}"
+    for model, report in reports.items():
+        print(f"{model}: {report}; --published decodes as its authors do", file=sys.stderr)
 
 
 def _check_decoding(options: RunOptions, decoders: Decoders) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 PAPER_TABLES = Path(__file__).with_name("paper_tables.json")
 LENGTHS = ("gen_length", "block_length")
 SAME = {"math500": "math"}  # suites that have the settings of another
+OF_A_RUN = ("temperature", "prompt")  # settings that a run has for all its methods
+
+
+class Decoding(NamedTuple):
+    """What the authors of a model decode it with."""
+
+    decoder: str
+    options: dict[str, Any]
+    temperature: float
+    prompt: str
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,8 +37,15 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files, or a paper.
 
     They are of every decoder on models whose lower-case name has the pattern `models`, or of
-    `decoder` on a family (config.json's `model_type`). accuracy: of `decoder`, or else LLaDA's, on
-    `model`, by suite; judge: whose prompt and judge, if not OpenCompass's.
+    `decoder` on a family (config.json's `model_type`).
+
+    Attributes:
+        decoder: of the numbers, and of models what their authors decode with ("": llada).
+        decoding: with which options, temperature (usually 0) and prompt (usually the chat
+            template's); a suite may have another temperature.
+        greedy: what users report of LLaDA's decoder, or the authors', at temperature 0.
+        accuracy: of `decoder` on `model`, by suite.
+        judge: whose prompt and judge, if not OpenCompass's.
     """
 
     source: str
@@ -37,14 +54,30 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: str = ""
     family: str = ""
     decoder: str = ""
+    decoding: dict[str, Any] = {}
+    greedy: str = ""
     model: str = ""
     accuracy: dict[str, float] = {}
     judge: str = ""
 
+    def _on(self, suite: str) -> dict[str, Any] | None:
+        """What a suite has; None if it is not among them."""
+        return self.suites.get(suite, self.suites.get(SAME.get(suite, "")))
+
     def settings(self, suite: str) -> dict[str, Any] | None:
         """Lengths and options on a suite; None if it is not among them."""
-        name = suite if suite in self.suites else SAME.get(suite, suite)
-        return self.options | self.suites[name] if name in self.suites else None
+        on_suite = self._on(suite)
+        if on_suite is None:
+            return None
+        merged = self.options | on_suite
+        return {name: value for name, value in merged.items() if name not in OF_A_RUN}
+
+    def decoding_on(self, suite: str) -> Decoding:
+        """What the authors decode a suite with."""
+        merged = {"temperature": 0.0, "prompt": "chat", **self.decoding}
+        temperature = (self._on(suite) or {}).get("temperature", merged["temperature"])
+        options = {name: value for name, value in merged.items() if name not in OF_A_RUN}
+        return Decoding(self.decoder or "llada", options, temperature, merged["prompt"])
 
 
 PUBLISHED = msgspec.toml.decode(
@@ -56,21 +89,51 @@ def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
     """gen_length, block_length and options that a model, a folder or hub id, was published with;
     None if unknown.
 
+    """
+    entry = published_of_model(model, suite)
+    if entry is None:
+        return None
+    settings = entry.settings(suite) or {}
+    lengths = {name: settings.pop(name) for name in LENGTHS}
+    return lengths | {"options": settings} if settings else lengths
+
+
+def published_of_model(model: str, suite: str) -> Published | None:
+    """The entry of a model, a folder or hub id, that has a suite; None if unknown.
+
     The name decides: a config.json does not say which model of its family it belongs to.
     """
+    name = Path(model).name.lower()
     for entry in PUBLISHED:
-        found = entry.settings(suite)
-        if entry.models and re.search(entry.models, Path(model).name.lower()) and found is not None:
-            options = {name: value for name, value in found.items() if name not in LENGTHS}
-            return {name: found[name] for name in LENGTHS} | (
-                {"options": options} if options else {}
-            )
+        if entry.models and re.search(entry.models, name) and entry.settings(suite) is not None:
+            return entry
     return None
 
 
-def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str, Any], str]:
+def greedy_report(model: str, suite: str, decoder: str, temperature: float) -> str:
+    """What a model's users report of decoding it so, if that is far below its published accuracy;
+    "" where nothing is known. At temperature 0 Dream's confidences tie."""
+    entry = published_of_model(model, suite)
+    if entry is None or temperature > 0 or decoder not in ("llada", entry.decoder):
+        return ""
+    return entry.greedy
+
+
+def settings_of_decoder(
+    decoder: str, family: str, suite: str, model: str = ""
+) -> tuple[dict[str, Any], str]:
     """Lengths and options that a decoder was published with on a suite, and their source; ({}, "")
-    where it was not."""
+    where it was not.
+
+    Args:
+        decoder: its name.
+        family: the model's.
+        suite: of the problems.
+        model: whose authors' options it is to have, if they use this decoder.
+    """
+    entry = published_of_model(model, suite)
+    if entry is not None and entry.decoding_on(suite).decoder == decoder:
+        return entry.decoding_on(suite).options, entry.source
     for entry in PUBLISHED:
         found = entry.settings(suite)
         if (
@@ -82,31 +145,65 @@ def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str
     return {}, ""
 
 
+class Accuracy(NamedTuple):
+    """A published accuracy in percent, its source, and what is otherwise here."""
+
+    percent: float
+    source: str
+    differences: list[str]
+
+
 def published_accuracy(
-    model: str, decoder: str, suite: str, setting: dict[str, Any]
-) -> tuple[float, str] | None:
-    """What a decoder was published with on a suite, at these lengths and options.
+    model: str, decoder: str, suite: str, settings: dict[str, Any]
+) -> Accuracy | None:
+    """What a decoder was published with on a suite; of several numbers that with the most similar
+    settings.
 
     Args:
         model: a folder or hub id; its last part must be the name of the model that was measured.
-        setting: lengths and options by name.
+        settings: lengths, options, temperature and prompt here, by name.
 
     Returns:
-        The accuracy in percent, and its source; None where nothing is known.
+        None where nothing is known.
     """
     name = Path(model).name.lower()
-    measured = dict(setting)
-    # a token a step, as when no steps are given
-    if measured.get("steps", 0) == measured["gen_length"]:
-        del measured["steps"]
+    ours = dict(settings)
+    if ours.get("steps") == ours.get("gen_length"):  # a token a step, as when no steps are given
+        ours.pop("steps", None)
+    known = []
     for entry in PUBLISHED:
-        same_method = (entry.decoder or "llada") == decoder and Path(
-            entry.model
-        ).name.lower() == name
-        if same_method and suite in entry.accuracy and entry.settings(suite) == measured:
-            judge = f", with {entry.judge}" if entry.judge else ""
-            return entry.accuracy[suite], f"published in {entry.source}{judge}"
-    return None
+        decoding = entry.decoding_on(suite)
+        same_model = Path(entry.model).name.lower() == name
+        if suite not in entry.accuracy or not same_model or decoding.decoder != decoder:
+            continue
+        theirs = {
+            **(entry.settings(suite) or {}),
+            **decoding.options,
+            "temperature": decoding.temperature,
+            "prompt": decoding.prompt,
+        }
+        judge = f", with {entry.judge}" if entry.judge else ""
+        source = f"published in {entry.source}{judge}"
+        known.append(Accuracy(entry.accuracy[suite], source, differences(decoder, ours, theirs)))
+    return min(known, key=lambda accuracy: len(accuracy.differences), default=None)
+
+
+def differences(decoder: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """In what settings of a decoder differ, as "name=ours (theirs)".
+
+    What one of them does not name has the decoder's default.
+    """
+    from model_wrappers.decoders import METHODS  # and torch: not for --list
+
+    defaults = METHODS[decoder].options()
+    texts = []
+    for name in dict.fromkeys([*theirs, *ours]):
+        default = getattr(defaults, name, None)
+        here = ours.get(name, default)
+        there = theirs.get(name, default)
+        if here != there:
+            texts.append(f"{name}={here} ({there})")
+    return texts
 
 
 def family_of(model: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pandas as pd
+from msgspec import UNSET
 
 from harness.measures.intervals import UNCERTAINTY, means, with_intervals
 from harness.measures.marks import setting_of, with_marks
@@ -120,9 +121,10 @@ def suites_table(
     numbers = measured[MEASURES]
     frame = with_marks(measured, run)
     sources = ""
+    otherwise = ""
     metrics = list(ablation.metrics)
     if request.published:
-        frame, sources = with_published(frame, run)
+        frame, sources, otherwise = with_published(frame, run)
         metrics.insert(1, PUBLISHED)
     comparisons = ""
     if pairs is not None:
@@ -147,6 +149,7 @@ def suites_table(
         measured,
         {
             "published accuracies": sources,
+            "here otherwise (published)": otherwise,
             "comparisons that p is adjusted for": comparisons,
             "same tokens": same_tokens(run, list(order)) if ablation.lossless else "",
         },
@@ -159,21 +162,32 @@ def _p_text(p_value: float) -> str:
     return f"<{SMALLEST}" if p_value < SMALLEST else f"{p_value:.3f}"
 
 
-def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str]:
-    """The frame with the accuracy that each row's method was published with, and their sources."""
+def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str, str]:
+    """The frame with the accuracy that each row's method was published with, their sources, and
+    what was otherwise here."""
     numbers = []
     sources = []
+    otherwise = []
+    labels = method_labels(run)
+    titles = suite_titles(run)
+    prompt = "chat" if run.config.prompt is UNSET else run.config.prompt
     for method, suite in zip(frame["method"], frame["suite"], strict=True):
         decoder = run.config.methods[method]
         setting = setting_of(run, method, suite)
         lengths = {name: getattr(setting, name) for name in LENGTHS}
         model = run.config.models.get(decoder.role, {}).get(suite, "")
-        options = lengths | setting.options
-        published = published_accuracy(model, decoder.method, suite, options)
-        number, source = published or (math.nan, "")
-        numbers.append(number)
-        sources.append(source)
-    return frame.assign(published=numbers), "; ".join(dict.fromkeys(filter(None, sources)))
+        of_run = {"temperature": run.config.temperature or 0.0, "prompt": prompt}
+        settings = {**lengths, **setting.options, **of_run}
+        published = published_accuracy(model, decoder.method, suite, settings)
+        numbers.append(math.nan if published is None else published.percent)
+        if published is None:
+            continue
+        sources.append(published.source)
+        if published.differences:
+            texts = ", ".join(published.differences)
+            otherwise.append(f"{labels[method]} on {titles[suite]}: {texts}")
+    frame = frame.assign(published=numbers)
+    return frame, "; ".join(dict.fromkeys(sources)), "; ".join(otherwise)
 
 
 def same_tokens(run: Run, methods: Sequence[str]) -> str:

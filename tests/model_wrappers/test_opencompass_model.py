@@ -106,7 +106,7 @@ def test_truncation_is_of_the_generation_settings_or_a_keyword(nano: Backbone) -
     model = DiffusionModel(nano, "threshold", generation_kwargs=settings)
     assert model.options == {"top_p": 0.9} and model.temperature == 1.0
     assert DiffusionModel(nano, "threshold", top_p=0.5, top_k=0).options == {"top_p": 0.5}
-    with pytest.raises(ValueError, match="top_p=1.5 for threshold must be"):
+    with pytest.raises(ValueError, match=r"top_p=1\.5 for threshold must be"):
         DiffusionModel(nano, "threshold", generation_kwargs=settings | {"top_p": 1.5})
 
 

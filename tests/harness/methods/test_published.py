@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from generated import write_suites
+from msgspec import UNSET
 from rendering import render
 from run_records import item, save
 
+from harness.errors import UserError
 from harness.methods.settings import setting_of
 from harness.options import parsed
 from harness.runs.options import RunOptions
@@ -53,7 +55,8 @@ def test_published_settings_can_be_decoded_with(entry: Published) -> None:
     for suite in entry.suites:
         settings = dict(entry.settings(suite) or {})
         check_lengths(settings.pop("gen_length"), settings.pop("block_length"))
-        check_options(METHODS[entry.decoder or "llada"], settings)
+        decoding = entry.decoding_on(suite)
+        check_options(METHODS[decoding.decoder], settings | decoding.options)
 
 
 def test_fast_dllms_rows_have_its_blocks_and_lladas_row_has_its_own(data: Path) -> None:
@@ -126,18 +129,31 @@ def test_a_model_has_the_settings_of_its_name(
 
 # Published accuracies
 @pytest.mark.parametrize(
-    ("model", "decoder", "suite", "changed", "number"),
+    ("model", "decoder", "suite", "changed", "number", "said"),
     [
-        (LLADA, "llada", "gsm8k", {}, 78.9),
-        ("/models/llada-8b-instruct", "llada", "mbpp", {}, 39.6),
-        (LLADA, "llada", "gsm8k", {"gen_length": 64, "block_length": 8}, None),
-        (LLADA, "llada", "gsm8k", {"steps": 128}, None),
-        (LLADA, "threshold", "gsm8k", {}, None),
-        ("nano", "llada", "gsm8k", {}, None),
+        (LLADA, "llada", "gsm8k", {}, 78.9, []),
+        ("/models/llada-8b-instruct", "llada", "mbpp", {}, 39.6, []),
+        (LLADA, "llada", "gsm8k", {"block_length": 128}, 73.24, []),  # of WINO's paper
+        (
+            LLADA,
+            "llada",
+            "gsm8k",
+            {"gen_length": 64, "block_length": 8},
+            78.9,
+            ["gen_length=64 (256)"],
+        ),
+        (LLADA, "llada", "gsm8k", {"steps": 128}, 78.9, ["steps=128 (None)"]),
+        (LLADA, "threshold", "gsm8k", {}, None, []),
+        ("nano", "llada", "gsm8k", {}, None, []),
     ],
 )
-def test_an_accuracy_is_that_of_the_same_model_decoder_and_settings(
-    model: str, decoder: str, suite: str, changed: dict[str, Any], number: float | None
+def test_an_accuracy_is_that_of_the_same_model_and_decoder_and_names_other_settings(
+    model: str,
+    decoder: str,
+    suite: str,
+    changed: dict[str, Any],
+    number: float | None,
+    said: list[str],
 ) -> None:
     (preset,) = methods_named("llada").values()
     setting = setting_of(
@@ -148,20 +164,97 @@ def test_an_accuracy_is_that_of_the_same_model_decoder_and_settings(
         "block_length": setting.block_length,
         **setting.options,
     }
-    found = published_accuracy(model, decoder, suite, values)
-    assert (found and found[0]) == number
+    values |= {"temperature": 0.0, "prompt": "chat"}
+    accuracy = published_accuracy(model, decoder, suite, values)
+    if number is None:
+        assert accuracy is None
+    else:
+        assert accuracy is not None and (accuracy.percent, accuracy.differences) == (number, said)
 
 
 def test_a_table_has_the_published_accuracy_beside_the_measured_one(tmp_path: Path) -> None:
     setting = {"gen_length": 256, "block_length": 8, "options": {"steps": 256}}
-    methods = {"llada": {"label": "LLaDA", "method": "llada", "suites": {"gsm8k": setting}}}
+    short = {"gen_length": 128, "block_length": 64, "options": {}}
+    names = ("gsm8k", "math", "lists")
+    suites = {"gsm8k": setting, "math": short, "lists": short}
     config = {
-        "methods": methods,
-        "suites": {name: {"title": name} for name in ("gsm8k", "math")},
-        "models": {"base": dict.fromkeys(("gsm8k", "math"), LLADA)},
+        "methods": {"llada": {"label": "LLaDA", "method": "llada", "suites": suites}},
+        "suites": {name: {"title": name} for name in names},
+        "models": {"base": dict.fromkeys(names, LLADA)},
     }
-    run = save(tmp_path, [item("llada", suite, 0) for suite in ("gsm8k", "math")], config=config)
+    run = save(tmp_path, [item("llada", suite, 0) for suite in names], config=config)
     table = render(run, published=True)["main.md"]
-    assert "gsm8k Published" in table and "math Published" not in table
+    assert "gsm8k Published" in table and "lists Published" not in table
     assert " 78.90 " in table and "- published accuracies: published in ML-GSAI/LLaDA" in table
+    assert r"- here otherwise (published): LLaDA on math: gen\_length=128 (512)" in table
     assert "Published" not in render(run)["main.md"]
+
+
+# --published
+DREAM = "Dream-org/Dream-v0-Instruct-7B"
+
+
+def resolved(data: Path, *line: str, model: str = DREAM, suites: str = "gsm8k,humaneval") -> Any:
+    start = ["--model", model, "--data", str(data), "--suite", suites]
+    return resolve(parsed(RunOptions, [*start, *line])).config
+
+
+def test_a_model_is_decoded_as_its_authors_do(data: Path) -> None:
+    config = resolved(data, "--published")
+    assert config.temperature == 0.1 and config.prompt is UNSET
+    (method,) = config.methods.values()
+    assert method.method == "dream"
+    setting = method.suites["humaneval"]
+    assert (setting.gen_length, setting.block_length) == (768, 768)
+    assert setting.options == {"top_p": 0.9, "alg": "entropy"}
+    assert setting.published.startswith("DreamLM/Dream@")
+
+
+def test_what_is_given_goes_before_what_the_authors_use(data: Path) -> None:
+    config = resolved(
+        data, "--published", "--methods", "llada,dream(alg=origin)", "--temperature", "0"
+    )
+    assert config.temperature == 0.0
+    llada, dream = (method.suites["gsm8k"].options for method in config.methods.values())
+    assert "top_p" not in llada
+    assert dream == {"top_p": 0.9, "alg": "origin"}
+
+
+def test_without_it_nothing_of_theirs_but_lengths_is_taken(data: Path) -> None:
+    config = resolved(data, "--methods", "dream")
+    assert config.temperature == 0.0
+    assert config.methods["dream"].suites["gsm8k"].options == {}
+
+
+@pytest.mark.parametrize(
+    ("model", "suites", "says"),
+    [
+        ("Dream-org/Dream-v0-Base-7B", "gsm8k,humaneval", "the temperature is 0.0 or 0.2"),
+        ("someone/else", "gsm8k", "has no settings of someone/else on gsm8k"),
+    ],
+)
+def test_what_is_not_known_or_differs_by_suite_is_refused(
+    data: Path, model: str, suites: str, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        resolved(data, "--published", model=model, suites=suites)
+    if "Base" in model:
+        assert resolved(data, "--published", model=model, suites="gsm8k").prompt == "plain"
+
+
+def test_greedy_decoding_that_users_report_to_fail_is_marked_and_said(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("--methods", "llada,threshold,fef-2")
+    config = resolved(data, *line, suites="gsm8k")
+    assert "DreamLM/Dream issues 56, 72, 84" in capsys.readouterr().err
+    resolved(data, *line, "--temperature", "0.1", suites="gsm8k")
+    resolved(data, *line, model=LLADA, suites="gsm8k")
+    assert "users report" not in capsys.readouterr().err
+    methods = [*config.methods]
+    items = [item(method, "gsm8k", 0) for method in methods]
+    run = save(tmp_path, items, config=config.to_json() | {"data": {"gsm8k": "0"}})
+    table = render(run)["main.md"]
+    (row,) = (line for line in table.splitlines() if line.startswith("| LLaDA "))
+    assert " [g] " in row
+    assert r"- authors decode with: dream, top\_p=0.9, alg=entropy, temperature=0.1:" in table
