@@ -181,6 +181,8 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
     variants: list[tuple[str, dict[str, Any]]] = [("no speculation", {"speculative": False})]
     variants += [(f"window {window}", {"window": window}) for window in windows]
     variants.append(("window 2, other draft", {"window": 2, "draft": unlike}))
+    jointly = {"window": 2, "draft": unlike, "acceptance": "block"}
+    variants.append(("window 2, other draft, accepted jointly", jointly))
     for steps in DIFFUSION_STEPS:
         label = "FeF, 1 step" if steps == 1 else f"FeF, {steps} steps"
         must = "equal" if steps == 1 else ""

@@ -227,6 +227,11 @@ def audit_chains(
             "window 2": {"window": 2},
             "window 3, savings": {"window": 3, "skip_root_row": True, "adaptive_window": True},
             "window 2, other draft": {"window": 2, "draft": unlike},
+            "window 3, other draft, accepted jointly": {
+                "window": 3,
+                "draft": unlike,
+                "acceptance": "block",
+            },
             SELF_CHECK: {"window": 2, "draft": unlike},
         }
 

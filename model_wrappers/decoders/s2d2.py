@@ -23,6 +23,7 @@ from model_wrappers.decoders.block import commit_best
 from model_wrappers.options import NotNegative, Positive, SampleOptions, Share
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import (
+    block_accept,
     greedy_accept,
     likeliest,
     probs_at,
@@ -44,7 +45,8 @@ class S2D2Options(SampleOptions, frozen=True, kw_only=True):
         min_expected: how many drafts must be expected to be accepted.
         acceptance: at temperature 0, "ratio" accepts a draft with min(1, target / draft) of the
             probabilities at temperature 1, as the official code does, and "match" if it is the
-            target's likeliest token.
+            target's likeliest token. "block" is "ratio" with drafts accepted jointly
+            (`sampling.block_accept`).
         stop_at_eos: once a block is done.
     """
 
@@ -52,7 +54,7 @@ class S2D2Options(SampleOptions, frozen=True, kw_only=True):
     threshold: Share = 0.85
     min_span: Positive = 1
     min_expected: NotNegative = 0.0
-    acceptance: Literal["ratio", "match"] = "ratio"
+    acceptance: Literal["ratio", "match", "block"] = "ratio"
     stop_at_eos: bool = True
 
 
@@ -73,6 +75,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
         )
     # of the probabilities that judge, where the drafts are the likeliest too
     temperature = request.temperature or 1.0
+    accept_drafts = block_accept if options.acceptance == "block" else speculative_accept
     by_match = options.acceptance == "match" and not request.temperature
     schedule = quotas(request.block_length, options.steps or request.block_length)
     for block in request.blocks():
@@ -102,7 +105,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                     if by_match:
                         accepted_1, token_S = greedy_accept(likeliest(target_SV), draft_N[:run])
                     else:
-                        accepted_1, token_S = speculative_accept(
+                        accepted_1, token_S = accept_drafts(
                             target_SV, draft_SV, draft_N[:run], sampler
                         )
                 accepted_1, token_S, prob_S = to_host(

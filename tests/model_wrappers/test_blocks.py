@@ -300,8 +300,9 @@ def one_by_one(model: Backbone, ids_L: torch.Tensor, grid: Grid, at: int) -> tor
     return model.extend(ids_1L, position_L, position_L[[at]], visible_NK=seen_LL)[0][0]
 
 
+@pytest.mark.parametrize("acceptance", ["ratio", "block"])
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
+def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any, acceptance: str) -> None:
     small, prompt = tiny("sdar", 0, vocab_size=3, mask_token_id=2, eos_token_id=1), [0, 1, 0]
     small.blocks = Blocks(2, origin)
     small.model.double()
@@ -311,7 +312,13 @@ def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
 
     def run(sampler: Any) -> torch.Tensor:
         return decode(
-            small, torch.tensor(prompt), "s2d2", gen_length=4, temperature=1.0, sampler=sampler
+            small,
+            torch.tensor(prompt),
+            "s2d2",
+            gen_length=4,
+            temperature=1.0,
+            sampler=sampler,
+            acceptance=acceptance,
         ).tokens
 
     # A block that holds EOS is filled with it: the law of what stands before it is compared.

@@ -13,6 +13,7 @@ from model_wrappers.decoders.fef.state import Resolved, State
 from model_wrappers.decoders.fef.targets import Proposal, Targets
 from model_wrappers.request import Request
 from model_wrappers.sampling import (
+    block_accept,
     greedy_accept,
     likeliest,
     sample,
@@ -64,7 +65,7 @@ def accept(
         targets: as many as there are drafts; one where there are no drafts.
         drafts: of the window.
         request: its temperature and sampler.
-        options: top_p and top_k, which pi and rho have alike.
+        options: top_p and top_k, which pi and rho have alike; how drafts are accepted.
         unranked: ids without confidence.
     """
     logits_WV = targets.logits_WV
@@ -81,7 +82,8 @@ def accept(
     else:
         with sampler.timed():
             target_WV = token_probs(logits_WV, temperature, options=options)  # pi
-            accepted_1, token_W = speculative_accept(
+            accept_drafts = block_accept if options.acceptance == "block" else speculative_accept
+            accepted_1, token_W = accept_drafts(
                 target_WV, drafts.probs_WV, drafts.token_W, sampler, limit_1
             )
     confidence_W = softmax_at(without(logits_WV, unranked), token_W)

@@ -21,6 +21,8 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
         steps: diffusion steps; all of a block's finish before the next block starts.
         window: most drafts that are verified at once (k).
         speculative: False decodes one position at a time from its target.
+        acceptance: "token" accepts each draft by itself, as the paper does; "block" those of a
+            window jointly (`sampling.block_accept`), at the same law and never fewer.
         draft: the backbone of the draft probs; None is the target's.
         remask_fraction: share of a block's predicted positions that is re-corrupted after a step,
             the least confident first.
@@ -47,6 +49,7 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     steps: Annotated[int, Meta(ge=1, le=1000)] = 2
     window: Positive = 16
     speculative: bool = True
+    acceptance: Literal["token", "block"] = "token"
     draft: Any = None
     remask_fraction: Share = 0.5
     remask_below: Share | None = None

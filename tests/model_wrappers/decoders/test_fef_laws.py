@@ -30,6 +30,14 @@ def test_law_of_one_step_is_the_chain_product(
     assert total_variation(law, reference_law(target(real), length, 1, temperature)) < 1e-9
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("window", [2, 3])
+def test_drafts_that_are_accepted_jointly_leave_the_law(window: int, temperature: float) -> None:
+    options = {"window": window, "draft": unlike(2), "acceptance": "block"}
+    law = enumerated_law(4, temperature, 2, steps=1, **options)
+    assert total_variation(law, reference_law(target(2), 4, 1, temperature)) < 1e-9
+
+
 def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
     table = random_table(2, 4)
     run = partial(
