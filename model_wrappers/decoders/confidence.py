@@ -3,10 +3,12 @@ budget.
 
 LLaDA's loop with another commit rule; at least one position is committed a step. `threshold` and
 `factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`: EB-Sampler (Ben-Hamu et al., arXiv
-2505.24857). Outside the FeF-DLLM paper. Shapes: N candidates, V vocabulary.
+2505.24857). With fallback="leftmost" they are Fork-dLLM's (arXiv 2609.39859). Outside the FeF-DLLM
+paper. Shapes: N candidates, V vocabulary.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,19 +19,30 @@ from model_wrappers.request import Request
 from model_wrappers.transfers import to_host
 
 
-class ThresholdOptions(UnmaskOptions, frozen=True, kw_only=True):
+class SureOptions(UnmaskOptions, frozen=True, kw_only=True):
+    """What the three decoders share.
+
+    Attributes:
+        fallback: what a step commits where no position is sure enough: the surest one, or the
+            leftmost one, so that a choice that forks the text is made in its order.
+    """
+
+    fallback: Literal["surest", "leftmost"] = "surest"
+
+
+class ThresholdOptions(SureOptions, frozen=True, kw_only=True):
     """tau: least confidence of a committed position."""
 
     tau: Share = 0.9
 
 
-class FactorOptions(UnmaskOptions, frozen=True, kw_only=True):
+class FactorOptions(SureOptions, frozen=True, kw_only=True):
     """f: bound on (n + 1)(1 - c_(n)), c_(n) the n-th highest confidence."""
 
     f: AboveZero = 1.0
 
 
-class EntropyOptions(UnmaskOptions, frozen=True, kw_only=True):
+class EntropyOptions(SureOptions, frozen=True, kw_only=True):
     """gamma: nats a step."""
 
     gamma: NotNegative = 0.1
@@ -41,16 +54,22 @@ class Sure:
     Args:
         rank: gives scores (N,) of candidates, the highest to be committed first, and how many are
             sure.
+        options: what is committed where none is.
     """
 
-    def __init__(self, rank: Callable[[Candidates], tuple[Tensor, int]]) -> None:
+    def __init__(
+        self, rank: Callable[[Candidates], tuple[Tensor, int]], options: SureOptions
+    ) -> None:
         self._rank = rank
+        self._fallback = options.fallback
 
     def steps(self, masked: int) -> int:
         return masked
 
     def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
         score_N, count = self._rank(candidates)
+        if count == 0 and self._fallback == "leftmost":
+            score_N = -position_N.to(score_N)
         return score_N, max(1, count)
 
 
@@ -60,7 +79,7 @@ def decode_threshold(request: Request, options: ThresholdOptions) -> None:
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
         return candidates.confidence_N, int((candidates.confidence_N >= options.tau).sum())
 
-    unmask(choice_of(request, options), Sure(rank))
+    unmask(choice_of(request, options), Sure(rank, options))
 
 
 def decode_factor(request: Request, options: FactorOptions) -> None:
@@ -72,7 +91,7 @@ def decode_factor(request: Request, options: FactorOptions) -> None:
         n_N = torch.arange(1, len(ranked_N) + 1)
         return candidates.confidence_N, last_true((n_N + 1) * (1 - ranked_N) < options.f)
 
-    unmask(choice_of(request, options), Sure(rank))
+    unmask(choice_of(request, options), Sure(rank, options))
 
 
 def decode_entropy(request: Request, options: EntropyOptions) -> None:
@@ -83,9 +102,13 @@ def decode_entropy(request: Request, options: EntropyOptions) -> None:
         probs_NV = torch.softmax(candidates.logits_NV, -1, dtype=torch.float32)
         (entropy_N,) = to_host(torch.special.entr(probs_NV).sum(-1))
         ranked_N = entropy_N.sort().values
-        return -entropy_N, last_true(ranked_N.cumsum(0) - ranked_N <= options.gamma)
+        count = last_true(ranked_N.cumsum(0) - ranked_N <= options.gamma)
+        # One alone is within the budget whatever its entropy: that is the fallback.
+        if float(ranked_N[0]) > options.gamma:
+            count = 0
+        return -entropy_N, count
 
-    unmask(choice_of(request, options), Sure(rank))
+    unmask(choice_of(request, options), Sure(rank, options))
 
 
 def last_true(fits_N: Tensor) -> int:

@@ -3,16 +3,17 @@ Of commits by confidence the official tokens say all (tests/official)."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from enumerated import enumerate_law
-from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
+from fakes import FixedLogits, RandomConditionals, Recorder, Unmasked, tiny_llada
 
 from harness.audit.oracle import total_variation
 from model_wrappers import decode
 from model_wrappers.decoders.pc_sampler import read_frequencies
-from model_wrappers.trace import How
+from model_wrappers.trace import EventLog, How
 
 LENGTH = 8
 
@@ -111,6 +112,28 @@ def test_nothing_is_stable_before_the_history_is_full(history: int, forwards: in
     """One position a step so long, then all that is sure at once, then the last."""
     out = decode(FixedLogits(SURE_LV), torch.tensor([0]), "klass", gen_length=6, history=history)
     assert out.trace.forwards == forwards and out.tokens.tolist() == [1, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("threshold", {"tau": 1.0}), ("factor", {"f": 1e-12}), ("entropy", {"gamma": 0.0})],
+)
+def test_where_nothing_is_sure_the_leftmost_mask_is_committed(
+    method: str, options: dict[str, Any], prompt: torch.Tensor
+) -> None:
+    log = EventLog()
+    options = {"gen_length": LENGTH, "block_length": 4, "observer": log, **options}
+    decode(Unmasked(real=5, seed=2), prompt % 5, method, fallback="leftmost", **options)
+    assert log.position == list(range(LENGTH))
+
+
+@pytest.mark.parametrize("fallback", ["surest", "leftmost"])
+@pytest.mark.parametrize("method", ["threshold", "factor", "entropy"])
+def test_what_is_sure_is_committed_whatever_the_fallback(method: str, fallback: str) -> None:
+    loose = {"threshold": {"tau": 0.0}, "factor": {"f": 1e9}, "entropy": {"gamma": 1e9}}
+    options = {"gen_length": LENGTH, "fallback": fallback, **loose[method]}
+    out = decode(Unmasked(real=5, seed=2), torch.tensor([0]), method, **options)
+    assert out.trace.forwards == 1
 
 
 @pytest.mark.parametrize("method", ["threshold", "factor", "entropy"])
