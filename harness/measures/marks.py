@@ -1,4 +1,4 @@
-"""Marks on numbers: four that a reader must know before comparing, and that of a missing Speed.
+"""Marks on numbers: five that a reader must know before comparing, and that of a missing Speed.
 
 A mark is a letter with one meaning in every table. What else settings have in particular is in the
 run card.
@@ -22,7 +22,9 @@ MARKS = {
     "t": "other tokenizer: Speed is of seconds a response, Fwd. of calls a response",
     "p": "tuned on these problems",
     "d": "no Speed: other programs had the cores in more than a tenth of the seconds",
+    "e": "more than 5% of its responses are empty",
 }
+MOST_EMPTY = 0.05
 SIMILAR = (90, 110)  # length of responses in percent of LLaDA's, as printed, without a mark
 
 
@@ -64,9 +66,10 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
     )
     tuned = pd.Series([tuned_on_these(run, *pair) for pair in pairs], frame.index, dtype=bool)
     other_length = set_length | ~(percent.between(*SIMILAR) | percent.isna())
+    empty = frame["empty"] > MOST_EMPTY
     tokenizer = frame["method"].isin(other_tokenizers(run))
     marked = {
-        "accuracy_marks": {"l": set_length, "i": ~accuracy_full, "p": tuned},
+        "accuracy_marks": {"l": set_length, "i": ~accuracy_full, "p": tuned, "e": empty},
         "speed_marks": {
             "l": other_length,
             "i": ~speed_full,

@@ -23,6 +23,7 @@ RESUMED = (
     "stop_at_eos",
     "temperature",
     "seed",
+    "samples",
     "prompt",
     "chat_template_args",
     "dtype",
@@ -44,7 +45,7 @@ class RunOptions:
     """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders
     themselves.
 
-    The first ten are what most runs need; `--help` shows the others in groups.
+    The first eleven are what most runs need; `--help` shows the others in groups.
     """
 
     suite: str | tuple[str, ...] = option(
@@ -60,6 +61,11 @@ class RunOptions:
         "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )
     limit: int | None = option("first N items of each suite (default: all)", least=1)
+    items: str | dict[str, tuple[int, ...]] | None = option(
+        "these items of each suite, by their numbers (3,17,40-60), or wrong:RUN, those that a run"
+        " got wrong",
+        metavar="ITEMS",
+    )
     device: str = option("cpu, cuda, cuda:1, ...", "cpu")
     workers: int | None = option(
         "decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N"
@@ -82,6 +88,9 @@ class RunOptions:
     temperature: float = option("0: the likeliest token, always", 0.0)
     seed: str | int | tuple[int, ...] = option(
         "one, or several (0,1,2) for mean and spread over them", 0
+    )
+    samples: int = option(
+        "responses to each item, with seeds made of --seed, for pass@k", 1, least=1, metavar="N"
     )
     prompt: Literal["chat", "plain"] = option(
         "plain: the text alone, for a model without a chat template", "chat", group="models"

@@ -49,7 +49,7 @@ def test_a_run_on_another_machine_passes(tmp_path: Path, old: str, seed: int) ->
     ("change", "line"),
     [
         ({"nap": 0.05}, "mine: 1.5"),
-        ({"correct": False}, "mine on gsm8k: accuracy 95.0, before 100.0 (20 problems)"),
+        ({"correct": False}, "mine on gsm8k: accuracy 95.0, before 100.0 (20 responses)"),
         ({"correct": None}, "mine on gsm8k: 1 of 20 responses are not scored"),
         ({"forwards": 49}, "mine on gsm8k: 48.05 forwards a response, before 48.00"),
     ],
