@@ -65,7 +65,7 @@ def responses(request: TableRequest) -> Iterator[Table]:
     frame = with_marks(request.measured, request.run)[names]
     if draws > 1:
         frame = frame.merge(sampled(request.run, {"1": 1, "4": 4, "n": draws}), on=PAIR)
-    caption = "Responses that are empty or without an end, and what several samples solve."
+    caption = "How responses end, and what samples of a problem solve together (docs/measuring.md)."
     yield from _listed(request, "responses", caption, frame)
 
 

@@ -185,5 +185,7 @@ def test_committed_runs_get_their_prompts_by_the_hash_of_their_problems() -> Non
     prompts = generated_prompts(run)
     gold = run.items[(run.items["suite"] == "math") & (run.items["item"] == 3)]["gold"].iloc[0]
     assert len(prompts) == 800 and prompts["math", 3] == "Find x if 5x + 1 = 16." and gold == "3"
+    run.config.samples = 2
+    assert generated_prompts(run)["math", 203] == prompts["math", 3]
     run.meta.data["files"]["math"]["sha256"] = "0" * 64
     assert {suite for suite, _ in generated_prompts(run)} == {"gsm8k", "humaneval", "mbpp"}
