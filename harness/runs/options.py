@@ -45,7 +45,7 @@ class RunOptions:
     """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders
     themselves.
 
-    The first eleven are what most runs need; `--help` shows the others in groups.
+    The first ten are what most runs need; `--help` shows the others in groups.
     """
 
     suite: str | tuple[str, ...] = option(
@@ -61,11 +61,6 @@ class RunOptions:
         "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )
     limit: int | None = option("first N items of each suite (default: all)", least=1)
-    items: str | dict[str, tuple[int, ...]] | None = option(
-        "these items of each suite, by their numbers (3,17,40-60), or wrong:RUN, those that a run"
-        " got wrong",
-        metavar="ITEMS",
-    )
     device: str = option("cpu, cuda, cuda:1, ...", "cpu")
     workers: int | None = option(
         "decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N"
@@ -79,6 +74,11 @@ class RunOptions:
         action="append",
         metavar="FILE.py",
         group="decoding",
+    )
+    items: str | dict[str, tuple[int, ...]] | None = option(
+        "these items of each suite, by their numbers (3,17,40-60), or wrong:RUN, those that a run"
+        " got wrong",
+        metavar="ITEMS",
     )
     gen_length: int | None = option("tokens of a response (default: per suite)", least=1)
     block_length: int | None = option(
