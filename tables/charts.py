@@ -22,7 +22,7 @@ from harness.errors import explained
 from harness.measures.intervals import UNTIMED, tradeoff
 from harness.measures.parallelism import by_option, series_of
 from harness.measures.samples import sampled
-from harness.measures.table import REFERENCE, method_labels, over_suites, suite_titles, timed
+from harness.measures.table import PAIR, REFERENCE, method_labels, over_suites, suite_titles, timed
 from harness.measures.theory import WINDOW, theory
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import Run
@@ -260,8 +260,9 @@ def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
     figure, _ = new_figure(1.7 * len(runs), len(runs), list(method_labels(runs[0]).values()))
     for axes, run in zip(figure.axes, runs, strict=True):
         counts = range(1, len(run.config.draws) + 1)
-        frame = sampled(run, {str(k): k for k in counts})
-        means = over_suites(frame, list(suite_titles(run)), [f"pass_at_{k}" for k in counts])
+        names = [f"pass_at_{k}" for k in counts]
+        frame = sampled(run, {str(k): k for k in counts}).reindex(columns=[*PAIR, *names])
+        means = over_suites(frame, list(suite_titles(run)), names)
         look_by_name = looks_of(run)[1]
         for method, heights in zip(means.index, means.to_numpy(), strict=True):
             line = Series(method_labels(run)[method], counts, heights)

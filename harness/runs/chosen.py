@@ -4,9 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.errors import UserError, explained
-from harness.records.files import each_line
-from harness.records.schema import ItemRecord, RunConfig
-from harness.records.store import read_meta
+from harness.measures.table import checked_items
+from harness.records.schema import RunConfig
+from harness.records.store import read_run
 
 WRONG = "wrong:"
 Items = dict[str, tuple[int, ...]]  # by suite the numbers of problems, which begin at 0
@@ -38,27 +38,28 @@ def _numbers(text: str) -> tuple[int, ...]:
     with explained(form, ValueError):
         for part in text.split(","):
             first, _, last = part.partition("-")
-            numbers.update(range(int(first), int(last or first) + 1))
+            named = range(int(first), int(last or first) + 1)
+            if not named:
+                raise ValueError(f"{part} goes backwards")
+            numbers.update(named)
     return tuple(sorted(numbers))
 
 
 def _wrong_items(folder: Path, config: RunConfig) -> Items:
     """The problems that a run has a wrong response to, by a method that both runs have; where they
     share none, by any of its methods."""
-    meta = read_meta(folder)
-    methods = config.methods.keys() & meta.config.methods.keys() or meta.config.methods.keys()
-    draws = len(meta.config.draws)
-    wrong: dict[str, set[int]] = {suite: set() for suite in config.suites}
-    for _, row in each_line(folder / "items.jsonl", ItemRecord):
-        suite = row["suite"]
-        if suite in wrong and row["method"] in methods and row.get("correct") is False:
-            problems = meta.files[suite]["items"] // draws
-            wrong[suite].add(row["item"] % problems)
-    if not any(wrong.values()):
+    items = checked_items(read_run(folder, windows=False))
+    methods = config.methods.keys() & set(items["method"]) or set(items["method"])
+    wrong = items[(items["verdict"] == 0) & items["method"].isin(methods)]
+    chosen = {}
+    for suite in config.suites:
+        problems = wrong.loc[wrong["suite"] == suite, "problem"].astype(int).unique()
+        chosen[suite] = tuple(sorted(problems.tolist()))
+    if not any(chosen.values()):
         raise UserError(
             f"--items {WRONG}{folder}: nothing there is wrong; score that run, or name items"
         )
-    return {suite: tuple(sorted(numbers)) for suite, numbers in wrong.items()}
+    return chosen
 
 
 def check_numbers(suite: str, numbers: Collection[int], problems: int) -> None:

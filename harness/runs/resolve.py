@@ -91,7 +91,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
     methods = methods_of(presets, suites, models, small, common)
 
     seeds = _seeds(options.seed)
-    batch = _batch(options, _has_many_items(suites, options.limit))
+    most = options.limit and options.limit * options.samples
+    batch = _batch(options, _has_many_items(suites, most))
     timed = not options.untimed and batch is None
     template_args = _template_args(options)
     config = RunConfig(

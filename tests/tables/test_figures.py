@@ -215,6 +215,13 @@ def test_pass_at_k_has_a_panel_a_run_and_a_line_a_method(tmp_path: Path) -> None
     assert heights["mine"] == pytest.approx([200 / 3, 250 / 3, 100])
 
 
+def test_samples_that_no_problem_has_yet_are_no_points(tmp_path: Path) -> None:
+    run = seeded(tmp_path, {"llada": [[1, 0], [1, 0], [0, 0]]})
+    begun = Run(run.folder, run.meta, run.items.head(4), run.windows)
+    heights = lines_of(draw_pass_at_k([begun])[0].axes[0])["llada"]
+    assert heights[:2] == [50.0, 50.0] and np.isnan(heights[2])
+
+
 def test_runs_of_samples_are_drawn_without_another_run(tmp_path: Path) -> None:
     run = seeded(tmp_path / "run", {"llada": [[1], [0], [1]]})
     out = tmp_path / "out"

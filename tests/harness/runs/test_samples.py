@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_lines import config_of
 from rendering import render
 from run_records import item, rows_of, save, seeded
 
@@ -148,6 +149,25 @@ def test_a_plan_counts_every_sample() -> None:
     pool: Any = SimpleNamespace(items={"gsm8k": range(40)}, size=1)
     (line,) = announcement(config, pool, measure=False)
     assert line == "80 responses to decode (2 methods; items: gsm8k 40, 4 of each problem)"
+
+
+@pytest.mark.parametrize(("samples", "batch"), [("5", None), ("6", 16)])
+def test_samples_count_among_the_items_that_are_decoded_at_once(
+    samples: str, batch: int | None
+) -> None:
+    line = ["--methods", "llada", "--suite", "gsm8k", "--limit", "20", "--temperature", "1"]
+    assert config_of(*line, "--untimed", "--samples", samples).get("batch") == batch
+
+
+def test_samples_that_nothing_draws_are_said_to_be_equal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = ["--methods", "llada", "--suite", "gsm8k", "--samples", "2"]
+    config_of(*line, "--temperature", "0.5")
+    assert not capsys.readouterr().err
+    config_of(*line)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("at temperature 0 a method that draws nothing gives a problem the same")
 
 
 @pytest.mark.slow
