@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 # The runs whose tables are made: every committed one.
 RUN ?= $(patsubst %/,%,$(dir $(wildcard results/reference/*/run.json)))
+SAMPLED := $(patsubst %/,%,$(dir $(wildcard results/reference/samples-*/run.json)))
 LIMIT ?= 15
 METHODS ?= llada,llada/2,threshold,fef-2,fef-two-stream
 # What the gate holds the decoders to, and the revision it measures speed against: the one that made these records.
@@ -74,9 +75,11 @@ check: $(VENV)/.installed
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-# Two goals of the claims are not shown, which ends their command with 1.
+# Runs of several samples, one for each temperature, have one figure. Two goals of the claims are not shown, which ends
+# their command with 1.
 tables: $(VENV)/.installed
 	$(BIN)/python tables/render.py $(RUN) --paper --measures --pdf
+	$(if $(SAMPLED),$(BIN)/python tables/figures.py --out $(firstword $(SAMPLED))/figures --pass-at-k $(SAMPLED))
 	$(BIN)/python tables/claims.py results/reference/claims.toml || test $$? = 1
 
 gate: gate-run

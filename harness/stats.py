@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, signal, stats
+from scipy import optimize, signal, special, stats
 
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.95
@@ -346,6 +346,16 @@ def mean_interval(values: Floats) -> tuple[float, float]:
     if len(values) < 2:
         return float(values[0]), float(values[0])
     return percentile_interval([values], np.mean)
+
+
+def chance_of_all(count: Floats, samples: Floats, k: int) -> Floats:
+    """Of each problem the chance that k of its samples, drawn without any twice, are all among
+    `count` (P,) of its `samples` (P,).
+
+    With the right ones it is pass^k (Yao et al. 2024, tau-bench, arXiv 2406.12045); with the wrong
+    ones 1 - pass@k, estimated without bias (Chen et al. 2021, arXiv 2107.03374).
+    """
+    return special.comb(count, k) / special.comb(samples, k)
 
 
 def sampling_bound(outcomes: int, samples: int, level: float) -> float:

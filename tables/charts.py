@@ -21,7 +21,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from harness.errors import explained
 from harness.measures.intervals import UNTIMED, tradeoff
 from harness.measures.parallelism import by_option, series_of
-from harness.measures.table import REFERENCE, method_labels, over_suites, timed
+from harness.measures.samples import sampled
+from harness.measures.table import PAIR, REFERENCE, method_labels, over_suites, suite_titles, timed
 from harness.measures.theory import WINDOW, theory
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import Run
@@ -247,6 +248,28 @@ def draw_window_size(run: Run) -> Drawn:
     below.xaxis.set_minor_locator(NullLocator())
     below.set_ylim(0, 1.1 * every[list(SPEEDS)].to_numpy().max())
     legend_below(figure, below)
+    return figure, []
+
+
+def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
+    """pass@k against k, means over the suites, a line a method; a panel for each run, from above.
+
+    Args:
+        runs: of several samples, each at a temperature of its own; the legend is the first one's.
+    """
+    figure, _ = new_figure(1.7 * len(runs), len(runs), list(method_labels(runs[0]).values()))
+    for axes, run in zip(figure.axes, runs, strict=True):
+        counts = range(1, len(run.config.draws) + 1)
+        names = [f"pass_at_{k}" for k in counts]
+        frame = sampled(run, {str(k): k for k in counts}).reindex(columns=[*PAIR, *names])
+        means = over_suites(frame, list(suite_titles(run)), names)
+        look_by_name = looks_of(run)[1]
+        for method, heights in zip(means.index, means.to_numpy(), strict=True):
+            line = Series(method_labels(run)[method], counts, heights)
+            draw(axes, line, linestyle="-", **look_by_name[method])
+        axes.set(title=f"temperature {run.config.temperature:g}", ylabel="pass@k (%)")
+    figure.axes[-1].set(xlabel="samples $k$")
+    legend_below(figure, figure.axes[0])
     return figure, []
 
 

@@ -8,7 +8,8 @@
 Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window),
 `window-size` (committed length and speedup), of decoders at several settings `anchor`,
 `parallelism` (accuracy against tokens a forward pass) and `front` (accuracy against time), these
-two for each suite as well, and `curves` (losses of training). With --against-option NAME also
+two for each suite as well, and `curves` (losses of training). With --pass-at-k RUN RUN ...
+`pass-at-k`: what several samples solve, a panel for each run. With --against-option NAME also
 `option-NAME`: accuracy and speedup against an option that decoders have several values of. A figure
 without its records is skipped with a line that says why. The same records give the same bytes.
 """
@@ -72,6 +73,13 @@ class FigureOptions:
         nargs="+",
         metavar="TITLE=PATTERN",
     )
+    pass_at_k: tuple[Path, ...] = option(
+        "runs of several samples, a temperature each",
+        (),
+        positional=False,
+        nargs="+",
+        metavar="RUN",
+    )
     against_option: str = option("also a figure against this option", "", metavar="OPTION")
 
 
@@ -111,8 +119,8 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
 def main(line: list[str] | None = None) -> int:
     """The command line; 0 when the figures that the records suffice for are written."""
     options = parsed(FigureOptions, line, "Draw the figures of a run from its records.")
-    if options.run is None and not (options.curves and options.out):
-        raise UserError("name a run's folder, or --out with --curves")
+    if not (options.run or (options.out and (options.curves or options.pass_at_k))):
+        raise UserError("name a run's folder, or --out with --curves or --pass-at-k")
     series = _pairs("--series takes TITLE=PATTERN", options.series)
     files = _pairs("--curves takes NAME=FILE", options.curves)
     drawings: dict[str, Drawing] = {}
@@ -121,6 +129,9 @@ def main(line: list[str] | None = None) -> int:
     if files:
         curves = {name: Path(file) for name, file in files.items()}
         drawings["curves"] = partial(charts.draw_curves, curves)
+    if options.pass_at_k:
+        runs = [read_measured(folder) for folder in options.pass_at_k]
+        drawings["pass-at-k"] = partial(charts.draw_pass_at_k, runs)
     out = options.out or Path(options.run or "") / "figures"
     with matplotlib.style.context(["default", STYLE]):
         for name, draw in drawings.items():

@@ -10,9 +10,10 @@
 Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`,
 `speculation`, `draft` and `window-size` (accuracy and speedups by suite), those that the run has
 rows for; `windows` (speculative windows) and `theory` (what the paper's theorem expects of them);
-with `--paper` `paper` (the paper's numbers and the measured ones); with `--measures` `measures`,
-`tokens` and, of decoders at several settings, `curves` (docs/measuring.md); with `--against METHOD`
-`against` (every other method compared with it). `--intervals` adds intervals and p-values to the
+with `--paper` `paper` (the paper's numbers and the measured ones); with `--measures`, or of several
+samples, `responses` (how they end, pass@k); with `--measures` also `measures`, `tokens` and, of
+decoders at several settings, `curves` (docs/measuring.md); with `--against METHOD` `against` (every
+other method compared with it). `--intervals` adds intervals and p-values to the
 first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records
 give the same bytes. The tables of a single run are printed as well, as wide as the terminal is.
 
@@ -41,7 +42,7 @@ from harness.records.store import Run, write_atomically
 from tables.output import csv, latex, markdown, write_pdf
 from tables.sheets import MEAN_TITLE, TableRequest
 from tables.sheets.against import against_tables, paper_tables
-from tables.sheets.measures import measures, theory_tables, windows
+from tables.sheets.measures import measures, responses, theory_tables, windows
 from tables.sheets.suites import ablations
 from tables.table import Cell, Table
 
@@ -52,6 +53,7 @@ MAKERS: tuple[Maker, ...] = (
     ablations,
     windows,
     theory_tables,
+    responses,
     measures,
     against_tables,
     paper_tables,

@@ -14,7 +14,7 @@ import pickle
 import platform
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -59,7 +59,7 @@ class Actor:
 
     def load(
         self, options: bytes, config: RunConfig, own: list[int], folder: str, kept: str
-    ) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Sequence[int]], dict[str, Any]]:
         """Load the models and problems of a run; what it was made with, items by suite, and a
         receipt of the machine.
 

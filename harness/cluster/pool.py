@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ class RayPool:
         self._began = False  # whether the session has its entry
         self._deaths = 0  # in a row
         self.description: dict[str, Any] = {}
-        self.items: dict[str, int] = {}
+        self.items: dict[str, Sequence[int]] = {}
         self.problems: dict[str, Any] = {}
 
     def __enter__(self) -> RayPool:

@@ -78,7 +78,6 @@ def card_of(run: Run, frame: pd.DataFrame) -> Card:
         "misjudged": _by_suite(run, _misjudged(run)),
         "sandbox": scoring.get("sandbox"),
         "without an end of text": _share(ends.sum(axis=1) == 0),
-        "empty responses": _empty(run),
         "same problems": _same_problems(run),
         **{name: getattr(config, name) for name in CONFIGURED},
         "authors decode with": _by_suite(run, _unlike_authors(run)),
@@ -107,7 +106,8 @@ def _problems(run: Run, frame: pd.DataFrame) -> Card:
     return {
         "problems a suite": _by_suite(run, counts),
         "files": _by_suite(run, {suite: name for suite, name in names.items() if name}),
-        "seeds": _listed(draws) if len(draws) > 1 else "",
+        "samples": "" if run.config.samples is UNSET else str(run.config.samples),
+        "seeds": "" if run.config.seeds is UNSET else _listed(draws),
         "responses": f"{responses} of {expected}" if responses < expected else "",
         "data": run.config.data if isinstance(run.config.data, str) else "",
     }
@@ -277,16 +277,6 @@ def _misjudged(run: Run) -> dict[str, str]:
     known = [name for name in run.config.suites if name in SUITES or name.startswith(FOREIGN)]
     reasons = {name: suite_named(name).misjudged(run.config.prompt) for name in known}
     return {name: reason for name, reason in reasons.items() if reason}
-
-
-def _empty(run: Run) -> str:
-    """Methods that have no token before the first EOS in any response to a suite."""
-    columns = run.items.reindex(columns=["suite", "method", "content_tokens"])
-    longest = columns.groupby(["suite", "method"])["content_tokens"].max()
-    titles = suite_titles(run)
-    labels = method_labels(run)
-    pairs = longest.index[longest == 0]
-    return _listed(f"{labels[method]} on {titles[suite]}" for suite, method in pairs)
 
 
 def _unlike_authors(run: Run) -> dict[str, str]:

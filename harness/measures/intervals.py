@@ -16,6 +16,7 @@ from harness.measures.marks import setting_of, union, with_marks
 from harness.measures.table import (
     BOTH_SECONDS,
     BY_SEED,
+    ENDS_OF_TEXT,
     MEAN,
     PAIR,
     REFERENCE,
@@ -45,7 +46,7 @@ MARKS_OF = {
     "speedup": "speed_marks",
     "forward_speedup": "forward_marks",
 }
-AVERAGED = [*MARKS_OF, "acceptance_percent", "seconds_per_item"]
+AVERAGED = [*MARKS_OF, "acceptance_percent", "seconds_per_item", *ENDS_OF_TEXT]
 NOTHING = (math.nan, math.nan)
 UNTIMED = "the run's seconds were not measured for comparison"
 
@@ -232,6 +233,7 @@ SUMMARY = [
     "accuracy",
     "accuracy_low",
     "accuracy_high",
+    *ENDS_OF_TEXT,
     "seconds",
     "speedup",
     "speedup_low",

@@ -1,4 +1,4 @@
-"""Marks on numbers: five that a reader must know before comparing, and that of a missing Speed.
+"""Marks on numbers: six that a reader must know before comparing, and that of a missing Speed.
 
 A mark is a letter with one meaning in every table. What else settings have in particular is in the
 run card.
@@ -24,7 +24,9 @@ MARKS = {
     "p": "tuned on these problems",
     "g": "greedy: this model's users report far less than its published accuracy at temperature 0",
     "d": "no Speed: other programs had the cores in more than a tenth of the seconds",
+    "e": "more than 5% of its responses are empty",
 }
+MOST_EMPTY = 0.05
 SIMILAR = (90, 110)  # length of responses in percent of LLaDA's, as printed, without a mark
 
 
@@ -74,10 +76,17 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
     )
     tuned = pd.Series([tuned_on_these(run, *pair) for pair in pairs], frame.index, dtype=bool)
     other_length = set_length | ~(percent.between(*SIMILAR) | percent.isna())
+    empty = frame["empty"] > MOST_EMPTY
     tokenizer = frame["method"].isin(other_tokenizers(run))
     greedy = pd.Series([is_greedy(run, *pair) for pair in pairs], frame.index, dtype=bool)
     marked = {
-        "accuracy_marks": {"l": set_length, "i": ~accuracy_full, "p": tuned, "g": greedy},
+        "accuracy_marks": {
+            "l": set_length,
+            "i": ~accuracy_full,
+            "p": tuned,
+            "g": greedy,
+            "e": empty,
+        },
         "speed_marks": {
             "l": other_length,
             "i": ~speed_full,

@@ -90,15 +90,18 @@ def _check_timed(speed: Run) -> None:
 
 def _differences(run: Run, speed: Run) -> list[str]:
     """What a timed run lacks of another one, or does otherwise; threads may differ."""
-    here = _parts(run)
-    there = _parts(speed)
+    # The first seeds of a run may be timed.
+    draws = len(speed.config.draws)
+    here = _parts(run, draws)
+    there = _parts(speed, draws)
     names = [name for name in here if here[name] != there.get(name)]
     # A plugin that only one of them has decodes nothing of the other.
     return [name for name in names if name in there or not name.startswith("the plugin")]
 
 
-def _parts(run: Run) -> dict[str, object]:
-    """What decides the responses of a run, by name: weights by the hashes of their files."""
+def _parts(run: Run, draws: int) -> dict[str, object]:
+    """What decides the responses of a run, by name: weights by the hashes of their files, of the
+    seeds the first `draws`."""
     config = run.config
     methods = config.methods.values()
     roles = {role for method in methods for role in (method.role, method.draft_role) if role}
@@ -106,7 +109,7 @@ def _parts(run: Run) -> dict[str, object]:
         **config.methods,
         "temperature": config.temperature,
         "dtype": config.dtype,
-        "the seeds": config.draws if config.temperature else None,
+        "the seeds": config.draws[:draws] if config.temperature else None,
         "the list of suites": list(config.suites),
     }
     for plugin in run.meta.plugins:

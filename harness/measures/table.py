@@ -56,6 +56,7 @@ LENGTH = "length_ratio"
 TRIALS = "trials"
 BY_SEED = "accuracy_by_seed"
 DISTURBED = "disturbed_share"
+ENDS_OF_TEXT = ["empty", "without_end"]
 MOST_DISTURBED = 0.1  # of a method's seconds, beyond which they are no measurement
 WINDOW_MEASURES = [*PAIR, "acceptance", "alpha", "committed_per_window", "windows"]
 
@@ -104,10 +105,10 @@ def measure(run: Run) -> pd.DataFrame:
     and length_ratio: the method's content tokens / LLaDA's, over the shared items, those that LLaDA
     has too. acceptance: accepted / proposed drafts. committed_per_window: mean of positions.
     trials: independent verdicts, fewer than `scored` where a problem has several seeds;
-    accuracy_by_seed: () where there is one. disturbed: responses that others disturbed;
-    disturbed_share: their part of the seconds, the method's or LLaDA's, whichever is larger. NaN
-    where there is nothing to measure, in seconds where the run was not timed, and in length_ratio
-    for another tokenizer.
+    accuracy_by_seed: () where there is one. empty, without_end: shares of responses. disturbed:
+    responses that others disturbed; disturbed_share: their part of the seconds, the method's or
+    LLaDA's, whichever is larger. NaN where there is nothing to measure, in seconds where the run
+    was not timed, and in length_ratio for another tokenizer.
 
     Raises:
         UserError: there are no items, or they are damaged.
@@ -121,6 +122,8 @@ def measure(run: Run) -> pd.DataFrame:
         proposed=("proposed", "sum"),
         accepted=("accepted", "sum"),
         disturbed=("disturbed", "sum"),
+        empty=("empty", "mean"),
+        without_end=("without_end", "mean"),
     )
     frame["accuracy"] = 100 * frame["right"] / frame["scored"]
     frame["acceptance"] = frame["accepted"] / frame["proposed"]
@@ -172,8 +175,9 @@ def checked_items(run: Run) -> pd.DataFrame:
 
     method, suite: categoricals. Others are floats, OPTIONAL NaN where the record has none. draw:
     the place of an item's seed among the run's. verdict: 1, 0 or NaN (not scored). tokens: equal
-    where the response's tokens are, NaN without a hash of them. Raises UserError if there are no
-    items, or they are damaged.
+    where the response's tokens are, NaN without a hash of them. empty, without_end: 1 where the
+    text is white space at most, and where neither EOS nor an end of turn was committed, else 0.
+    why: as recorded. Raises UserError if there are no items, or they are damaged.
     """
     items = run.items
     if items.empty:
@@ -199,9 +203,14 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns |= categoricals(items, run)
     columns["verdict"] = floats_of(items, "correct")
     columns["disturbed"] = floats_of(items, "disturbed")
-    hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
-    tokens = pd.factorize(hashes)[0]
+    texts = items.reindex(columns=["tokens_hash", "text", "why"]).astype("string")
+    tokens = pd.factorize(texts["tokens_hash"])[0]
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
+    columns["why"] = texts["why"]
+    letters = texts["text"].str.strip().str.len().to_numpy(float, na_value=math.nan)
+    columns["empty"] = 1 - np.minimum(letters, 1)
+    after_content = columns["eos_tokens"] + columns["post_stop_tokens"]
+    columns["without_end"] = 1 - np.minimum(after_content, 1)
     frame = pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
     return _without_disturbed(frame)
 

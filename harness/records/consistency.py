@@ -4,7 +4,7 @@ their items; and in what two records differ.
 Numbers that disagree would give a plausible table, so that a run is refused where they do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +76,23 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
                     )
 
 
-def counts_of(meta: RunRecord) -> dict[str, int]:
-    """How many items a run has of each suite, as far as it says: the number of problems, or else
-    the limit."""
+def numbers_of(meta: RunRecord) -> dict[str, Sequence[int]]:
+    """The numbers of the items that a run has of each suite, as far as it says: by the number of
+    problems, or else the limit."""
     limit = meta.config.limit
     # Of a configuration by name the limit is that of each of its datasets.
     draws = len(meta.config.draws)
-    counts = {
+    totals = {
         suite: limit * draws
         for suite in meta.config.suites
         if limit is not None and ":" not in suite
     }
-    return counts | {
+    totals |= {
         suite: file["items"]
         for suite, file in meta.files.items()
         if isinstance(file.get("items"), int)
     }
+    return {suite: meta.config.numbers(suite, total) for suite, total in totals.items()}
 
 
 def _prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:

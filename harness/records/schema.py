@@ -7,6 +7,7 @@ are allowed.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -76,12 +77,14 @@ class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items
-    a suite, None for all. seeds: every problem is decoded with each (`draws`). graphs: whether
-    models ran through CUDA graphs. device_map: where models were spread over devices; device is
-    then the kind of the first one. prompt: where it is not the chat template's. chat_template_args:
-    what that is rendered with, where it was set. chunk: items that pass through all methods before
-    the next ones. batch: responses decoded at once. timed: whether seconds are for comparison. None
-    where an older record does not say.
+    a suite, None for all. items: by suite the numbers of the problems that were chosen; all of a
+    suite that is not there. seeds: every problem is decoded with each (`draws`). samples: or so
+    many times, with seeds that are made of `seed`. graphs: whether models ran through CUDA graphs.
+    device_map: where models were spread over devices; device is then the kind of the first one.
+    prompt: where it is not the chat template's. chat_template_args: what that is rendered with,
+    where it was set. chunk: items that pass through all methods before the next ones. batch:
+    responses decoded at once. timed: whether seconds are for comparison. None where an older record
+    does not say.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -89,9 +92,11 @@ class RunConfig(Struct, kw_only=True):
     methods: dict[str, Method] = {}
     data: str | dict[str, str] | None = None
     limit: int | None = None
+    items: dict[str, tuple[Count, ...]] | UnsetType = UNSET
     temperature: float | None = None
     seed: int | None = None
     seeds: Annotated[tuple[int, ...], Meta(min_length=1)] | UnsetType = UNSET
+    samples: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     device: str | None = None
     device_map: Literal["auto"] | UnsetType = UNSET
     dtype: str | None = None
@@ -114,8 +119,27 @@ class RunConfig(Struct, kw_only=True):
 
     @property
     def draws(self) -> tuple[int, ...]:
-        """The seeds that every problem is decoded with, one after the other."""
-        return (self.seed or 0,) if self.seeds is UNSET else self.seeds
+        """The seeds that every problem is decoded with, one after the other; those of the first
+        samples are the run's.
+
+        Other samples have hashes, so that runs of other seeds share none of them.
+        """
+        seeds = self.seeds or (self.seed or 0,)
+        numbers = range(1, self.samples or 1)
+        return (*seeds, *(item_seed(seed, "sample", n) for n in numbers for seed in seeds))
+
+    def numbers(self, suite: str, total: int) -> Sequence[int]:
+        """The numbers of a suite's items that the run decodes, all problems of a draw together.
+
+        Args:
+            suite: of the run.
+            total: items of all its problems, of every draw.
+        """
+        chosen = (self.items or {}).get(suite)
+        if chosen is None:
+            return range(total)
+        first_items = range(0, total, total // len(self.draws))
+        return [first + problem for first in first_items for problem in chosen]
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as run.json has it; of timed, traced and graphs the usual value is left

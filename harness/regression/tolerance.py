@@ -122,7 +122,7 @@ def _lost_accuracy(shared: pd.DataFrame, allowed: float) -> list[str]:
         if 100 * (before - after) / len(items) > allowed:
             lines.append(
                 f"{method} on {suite}: accuracy {100 * after / len(items):.1f}, "
-                f"before {100 * before / len(items):.1f} ({len(items)} problems)"
+                f"before {100 * before / len(items):.1f} ({len(items)} responses)"
             )
     return lines
 
@@ -141,7 +141,9 @@ def _lost_speed(shared: pd.DataFrame, allowed: float) -> list[str]:
             )
     pairs = pairs.dropna(subset=names)
     for name, items in pairs.groupby("method", sort=False):
-        seconds: Any = items[names].to_numpy().T
+        # The samples of a problem are alike: only problems are drawn anew.
+        of_problems = items.groupby(["suite", "problem_old"], sort=False, observed=True)
+        seconds: Any = of_problems[names].sum().to_numpy().T
         ratio, low, high = total_ratio_interval([*seconds])
         if high < 1 - allowed:
             now = seconds[0].sum() / seconds[1].sum()

@@ -21,6 +21,7 @@ from harness.records.files import TRACES
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.runs.alike import made_of, noted, settings, unlike
+from harness.runs.chosen import joined_items
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 
@@ -53,15 +54,23 @@ def grown(options: RunOptions) -> RunOptions:
     methods = _elements(options.methods) if "methods" in named else tuple(before.methods)
     suites = _elements(options.suite) if "suite" in named else _suites(meta, before.suites)
     plugins = [plugin.plugin for plugin in meta.plugins if plugin.plugin not in options.plugin]
+    if options.items is not None and before.items is UNSET:
+        raise UserError(
+            f"--resume: {options.out} has its first items, or all; choose another --out for --items"
+        )
     options = replace(
         options,
         limit=_grown_limit(options, before),
+        samples=max(options.samples, recorded["samples"]),
         threads=options.threads or before.threads,
         methods=methods,
         suite=suites,
         plugin=(*options.plugin, *plugins),
     )
     config = resolve(options).config
+    if before.items is not UNSET:
+        items = joined_items(before.items, config.items or {})
+        options = replace(options, items=items, limit=None)
     return replace(
         options,
         methods=(*_missing(before.methods, config.methods), *methods),
@@ -77,12 +86,14 @@ def _grown_limit(options: RunOptions, before: RunConfig) -> int | None:
     """The limit of a run that goes on, never below the one before. Raises UserError if it may not
     change."""
     limit = options.limit
+    if before.items is not UNSET:
+        return limit  # of the items that are named now
     if limit is not None and before.limit is not None:
         limit = max(limit, before.limit)
     if limit != before.limit and len(before.draws) > 1:
         raise UserError(
-            f"--resume: {options.out} has several seeds, and its items are numbered for --limit"
-            f" {before.limit}; keep it"
+            f"--resume: {options.out} has several responses to a problem, and its items are"
+            f" numbered for --limit {before.limit}; keep it"
         )
     return limit
 

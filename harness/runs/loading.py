@@ -12,6 +12,7 @@ import transformers
 from msgspec import UNSET
 
 from harness.records.schema import RunConfig
+from harness.runs.chosen import check_numbers
 from harness.runs.resolve import ResolvedRun
 from harness.suites.registry import suite_named, write_generated
 from model_wrappers import Backbone, load_backbone
@@ -70,6 +71,8 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
 
     for suite in run.suites.values():
         problems = load_problems(suite, suite.datasets(config.generated, data), config.limit)
+        chosen = (config.items or {}).get(suite.name, ())
+        check_numbers(suite.name, chosen, sum(map(len, problems)))
         models = models_for(run, suite.name, backbones)
         template = {} if config.chat_template_args is UNSET else config.chat_template_args
         jobs.append(

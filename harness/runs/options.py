@@ -24,6 +24,7 @@ RESUMED = (
     "temperature",
     "seed",
     "published",
+    "samples",
     "prompt",
     "chat_template_args",
     "dtype",
@@ -75,6 +76,11 @@ class RunOptions:
         metavar="FILE.py",
         group="decoding",
     )
+    items: str | dict[str, tuple[int, ...]] | None = option(
+        "these items of each suite, by their numbers (3,17,40-60), or wrong:RUN, those that a run"
+        " got wrong",
+        metavar="ITEMS",
+    )
     gen_length: int | None = option("tokens of a response (default: per suite)", least=1)
     block_length: int | None = option(
         "tokens of a block (default: per suite; FeF decodes the full sequence)", least=1
@@ -88,6 +94,9 @@ class RunOptions:
         "decode as the model's authors do: their decoder, options, temperature and prompt, where"
         " nothing else is given",
         False,
+    )
+    samples: int = option(
+        "responses to each item, with seeds made of --seed, for pass@k", 1, least=1, metavar="N"
     )
     prompt: Literal["chat", "plain"] = option(
         "plain: the text alone, for a model without a chat template", "chat", group="models"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,8 +102,8 @@ def cores() -> list[int]:
 
 
 class WorkerPool(Protocol):
-    """What decodes a run. description: of what it was made with, for run.json. items: how many each
-    suite has."""
+    """What decodes a run. description: of what it was made with, for run.json. items: their numbers
+    by suite."""
 
     @property
     def config(self) -> RunConfig:
@@ -113,7 +113,7 @@ class WorkerPool(Protocol):
     def description(self) -> dict[str, Any]: ...
 
     @property
-    def items(self) -> dict[str, int]: ...
+    def items(self) -> dict[str, Sequence[int]]: ...
 
     @property
     def size(self) -> int:
@@ -172,7 +172,7 @@ class Chunk:
 class Queue:
     """What a run still has to decode.
 
-    items: how many each suite has. methods: their keys, in the order of the run. done: whether the
+    items: their numbers by suite. methods: their keys, in the order of the run. done: whether the
     response of (method, suite, item) is recorded. size: most items of a chunk. workers: how many
     share the work; with several, the last chunks are smaller. at_once: how many responses of a
     chunk a worker has in flight.
@@ -180,7 +180,7 @@ class Queue:
 
     def __init__(
         self,
-        items: dict[str, int],
+        items: Mapping[str, Sequence[int]],
         methods: list[str],
         done: Callable[[str, str, int], bool],
         size: int,
@@ -194,8 +194,8 @@ class Queue:
         self._at_once = at_once
         self._fresh = deque(
             (suite, item)
-            for suite, count in items.items()
-            for item in range(count)
+            for suite, numbers in items.items()
+            for item in numbers
             if not all(done(method, suite, item) for method in methods)
         )
         self._returned: deque[Chunk] = deque()

@@ -1,9 +1,8 @@
 """A run from its configuration to recorded items, and how far it is. Whoever decodes, this process
 alone writes."""
 
-import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.errors import UserError
 from harness.options import command_name
-from harness.records.consistency import counts_of
+from harness.records.consistency import numbers_of
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, Key, RunConfig
 from harness.records.store import KEY, Recorder, key_of, read_meta, read_run
@@ -98,7 +97,7 @@ def _in_flight(config: RunConfig) -> int:
 def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
     """Record results as they are finished, under a bar."""
     config = pool.config
-    total = sum(pool.items.values()) * len(config.methods)
+    total = sum(map(len, pool.items.values())) * len(config.methods)
     done = sum(recorder.done(*key) for key in recorder.items)
     columns = (
         TextColumn("{task.description}"),
@@ -152,14 +151,16 @@ def announcement(
     """
     pending: dict[tuple[str, str], list[int]] = {}
     for name in config.methods:
-        for suite, count in pool.items.items():
-            pending[name, suite] = [item for item in range(count) if not done(name, suite, item)]
+        for suite, numbers in pool.items.items():
+            pending[name, suite] = [item for item in numbers if not done(name, suite, item)]
     responses = sum(map(len, pending.values()))
     if responses == 0:
         yield "all items are decoded already"
         return
     workers = f" on {pool.size} workers" if pool.size > 1 else ""
-    counts = ", ".join(f"{suite} {count}" for suite, count in pool.items.items())
+    counts = ", ".join(f"{suite} {len(numbers)}" for suite, numbers in pool.items.items())
+    if len(config.draws) > 1:
+        counts = f"{counts}, {len(config.draws)} of each problem"
     yield (
         f"{responses} responses to decode{workers} ({len(config.methods)} methods; items: {counts})"
     )
@@ -203,13 +204,13 @@ def describe_status(folder: Path) -> str:
     UserError for no run."""
     meta = read_meta(folder)
     config = meta.config
-    counts = counts_of(meta)
-    scored = _scored(folder, config, counts)
+    numbers = {suite: frozenset(items) for suite, items in numbers_of(meta).items()}
+    scored = _scored(folder, config, numbers)
     lines = []
     all_done = True
     for suite, name in config.suites.items():
         verdicts = [verdict for key, verdict in scored.items() if key[1] == suite]
-        total = len(config.methods) * counts[suite] if suite in counts else None
+        total = len(config.methods) * len(numbers[suite]) if suite in numbers else None
         lines.append(
             f"{name.title or suite}: {len(verdicts)} of {total or '?'} responses, {sum(verdicts)}"
             " scored"
@@ -228,11 +229,14 @@ def describe_status(folder: Path) -> str:
     return "\n".join([state, *lines])
 
 
-def _scored(folder: Path, config: RunConfig, counts: dict[str, int]) -> dict[Key, bool]:
+def _scored(
+    folder: Path, config: RunConfig, numbers: Mapping[str, Collection[int]]
+) -> dict[Key, bool]:
     """By item whether it is scored, of the responses that are the run's."""
     scored = {}
     for _, row in each_line(folder / "items.jsonl", ItemRecord):
-        if row["method"] in config.methods and row["item"] < counts.get(row["suite"], math.inf):
+        item = row["item"]
+        if row["method"] in config.methods and item in numbers.get(row["suite"], (item,)):
             scored[key_of(row)] = row.get("correct") is not None
     return scored
 

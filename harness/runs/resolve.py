@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from harness.errors import UserError
 from harness.methods.presets import Preset
 from harness.methods.schedules import Roles
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
+from harness.runs.chosen import chosen_items
 from harness.runs.models import methods_of, read_models, with_tuned_roles
 from harness.runs.options import RunOptions, resumed
 from harness.runs.pool import Workers, workers_of
@@ -93,8 +94,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
     common = {name: getattr(options, name) for name in COMMON}
     methods = methods_of(presets, suites, models, small, common, options.published)
 
-    seeds = _seeds(options.seed, _draws(options.temperature, methods, decoders))
-    batch = _batch(options, _has_many_items(suites, options.limit))
+    seeds = _seeds(options.seed)
+    most = options.limit and options.limit * options.samples
+    batch = _batch(options, _has_many_items(suites, most))
     timed = not options.untimed and batch is None
     template_args = _template_args(options)
     config = RunConfig(
@@ -106,6 +108,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         temperature=options.temperature,
         seed=seeds[0],
         seeds=_set_if(len(seeds) > 1, seeds),
+        samples=_set_if(options.samples > 1, options.samples),
         device=str(device),
         device_map=_set_if(options.device_map is not None, options.device_map),
         dtype=_dtype(options.dtype, device),
@@ -121,8 +124,20 @@ def resolve(options: RunOptions) -> ResolvedRun:
         prompt=_set_if(options.prompt == "plain", "plain"),
         chat_template_args=_set_if(bool(template_args), template_args),
     )
+    if options.items is not None:
+        items = chosen_items(options.items, config, options.limit)
+        config = structs.replace(config, items=items, limit=None)
+        if workers is not None:
+            # A worker need not have the folder of the run that the items are wrong in.
+            workers = replace(workers, options=replace(workers.options, items=items, limit=None))
     _say_misjudged(suites, config)
     _say_greedy(config)
+    if len(config.draws) > 1 and not options.temperature:
+        print(
+            "at temperature 0 a method that draws nothing gives a problem the same response every"
+            " time; --temperature 0.7 draws tokens",
+            file=sys.stderr,
+        )
     return ResolvedRun(
         config,
         suites,
@@ -370,19 +385,8 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     return found
 
 
-def _draws(temperature: float, methods: Mapping[str, Method], decoders: Decoders) -> bool:
-    """Whether some method may draw: tokens, or by random re-masking, or in code from outside."""
-    if temperature > 0 or _from_outside(decoders):
-        return True
-    if any(decoder.canvases for decoder in decoders.values()):
-        return True
-    settings = [setting for method in methods.values() for setting in method.suites.values()]
-    return any(setting.options.get("remasking") == "random" for setting in settings)
-
-
-def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
-    """The seeds of a run. Raises UserError for text that names none, and for several if no method
-    draws."""
+def _seeds(given: str | int | tuple[int, ...]) -> tuple[int, ...]:
+    """The seeds of a run. Raises UserError for text that names none."""
     text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
     parts = text.split(",")
     if not all(WHOLE.fullmatch(part) for part in parts):
@@ -392,10 +396,4 @@ def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
         raise UserError(f"--seed {text} must be at least 0")
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {text} names a seed twice")
-    if len(seeds) > 1 and not draws:
-        named = ",".join(map(str, seeds))
-        raise UserError(
-            f"--seed {named}: at temperature 0 all seeds give the same tokens with these methods;"
-            " add --temperature"
-        )
     return seeds

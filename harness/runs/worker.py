@@ -7,7 +7,7 @@ for the process that records them; a worker writes nothing.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -88,9 +88,11 @@ class Worker:
         self.description = made_with(run, backbones, data_description)
 
     @property
-    def items(self) -> dict[str, int]:
-        """How many items each suite has."""
-        return {suite: len(job.prompts) for suite, job in self._jobs.items()}
+    def items(self) -> dict[str, Sequence[int]]:
+        """The numbers of the items that are decoded, by suite."""
+        return {
+            suite: self.config.numbers(suite, len(job.prompts)) for suite, job in self._jobs.items()
+        }
 
     @property
     def problems(self) -> dict[str, Any]:

@@ -223,6 +223,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
     """
     data = run.config.data
     prompts: dict[tuple[str, int], str] = {}
+    draws = len(run.config.draws)
     for suite in run.config.suites:
         generator = SUITES[suite].generator if suite in SUITES else None
         if generator is None or not isinstance(data, str) or split_named(data) is None:
@@ -231,7 +232,9 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
         content = generator.content([problem.row for problem in problems]).encode()
         recorded = run.meta.files.get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):
-            prompts |= {(suite, item): problem.question for item, problem in enumerate(problems)}
+            prompts |= {
+                (suite, item): problem.question for item, problem in enumerate(problems * draws)
+            }
     return prompts
 
 

@@ -13,7 +13,7 @@ from harness.measures.table import MEAN, checked_items, checkpoint_names, measur
 from harness.stats import speedup_intervals
 from tables.pages.data import Book
 from tables.series import PALETTE, Series, Whiskers, acceptances, series_of_rows
-from tables.sheets import MEAN_TITLE, METRICS, columns_of, with_checkpoints
+from tables.sheets import COLUMNS, MEAN_TITLE, METRICS, columns_of, with_checkpoints
 from tables.sheets.suites import MAIN
 from tables.table import Column, Row, Table, rows_of
 
@@ -62,7 +62,8 @@ def choices(book: Book) -> dict[str, str]:
 
 def main_table(book: Book, frame: pd.DataFrame) -> Table:
     """The table of a book, from `numbers_of_runs`."""
-    columns = columns_of(METRICS, choices(book), any(timed(run) for run in book.runs))
+    metrics = [*METRICS, *COLUMNS["ends"]]
+    columns = columns_of(metrics, choices(book), any(timed(run) for run in book.runs))
     labels = {str(number): series.name for number, series in enumerate(book.series)}
     rows = rows_of(frame, columns, labels)
     names = [checkpoint_names(book.runs[series.run], series.method) for series in book.series]

@@ -10,8 +10,17 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from harness.measures.parallelism import RESOURCES, curves, token_ledger
-from harness.measures.table import measure_windows, method_labels, suite_titles, timed
+from harness.measures.marks import with_marks
+from harness.measures.parallelism import curves, token_ledger
+from harness.measures.samples import sampled
+from harness.measures.table import (
+    ENDS_OF_TEXT,
+    PAIR,
+    measure_windows,
+    method_labels,
+    suite_titles,
+    timed,
+)
 from harness.measures.theory import OF_SECONDS, theory
 from tables.sheets import COLUMNS, TableRequest
 from tables.table import Table, listed_rows
@@ -26,8 +35,7 @@ def _listed(request: TableRequest, name: str, caption: str, frame: pd.DataFrame)
     columns = [
         column
         for column in COLUMNS[name]
-        if (seconds or column.name not in OF_SECONDS)
-        and (column.name in frame or column.name not in RESOURCES)
+        if column.name in frame and (seconds or column.name not in OF_SECONDS)
     ]
     labels = frame["series"] if "series" in frame else frame["method"].map(method_labels(run))
     titled = frame.assign(suite=frame["suite"].map(suite_titles(run)))
@@ -45,6 +53,20 @@ def measures(request: TableRequest) -> Iterator[Table]:
     yield from _listed(request, "tokens", "Seconds, tokens and calls of a response.", ledger)
     caption = "Accuracy under parallelism (AUP) of decoders at several settings."
     yield from _listed(request, "curves", caption, curves(request.run))
+
+
+def responses(request: TableRequest) -> Iterator[Table]:
+    """How responses end, if measures are wanted; of several samples also how many problems they
+    solve, in any case."""
+    draws = len(request.run.config.draws)
+    if not request.measures and draws == 1:
+        return
+    names = [*PAIR, "scored", "accuracy", "accuracy_marks", *ENDS_OF_TEXT]
+    frame = with_marks(request.measured, request.run)[names]
+    if draws > 1:
+        frame = frame.merge(sampled(request.run, {"1": 1, "4": 4, "n": draws}), on=PAIR)
+    caption = "How responses end, and what samples of a problem solve together (docs/measuring.md)."
+    yield from _listed(request, "responses", caption, frame)
 
 
 def windows(request: TableRequest) -> Iterator[Table]:

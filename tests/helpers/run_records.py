@@ -109,6 +109,29 @@ def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:
     return rows
 
 
+def seeded(folder: Path, right: dict[str, list[list[int]]]) -> Run:
+    """LLaDA and others on one suite, by method a list of verdicts for each seed."""
+    items = [
+        item(
+            method,
+            "gsm8k",
+            draw * len(verdicts) + problem,
+            correct=bool(verdict),
+            seconds=1.0 + problem,
+        )
+        for method, draws in right.items()
+        for draw, verdicts in enumerate(draws)
+        for problem, verdict in enumerate(verdicts)
+    ]
+    config = {
+        **{"seed": 3, "seeds": [3, 5, 7], "temperature": 0.7, "data": "generated"},
+        "methods": {name: {"label": name, "method": "llada"} for name in right},
+        "suites": {"gsm8k": {"title": "GSM8K"}},
+    }
+    count = sum(map(len, next(iter(right.values()))))
+    return save(folder, items, config=config, data={"files": {"gsm8k": {"items": count}}})
+
+
 def save_presets(folder: Path, *methods: str, suites: tuple[str, ...] = ("gsm8k", "math")) -> Run:
     """A saved run of presets, two items a suite; of ten drafts of FeF methods six are accepted, two
     rejected."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from run_records import drafted_window as window
-from run_records import item, lines_of, save
+from run_records import item, lines_of, save, seeded
 from scipy import stats
 
 from harness.errors import UserError
@@ -21,6 +21,7 @@ from tables.charts import (
     Skipped,
     draw_acceptance,
     draw_curves,
+    draw_pass_at_k,
     draw_tradeoff,
     draw_window_size,
     looks_of,
@@ -203,6 +204,31 @@ def test_a_stage_begins_after_the_one_before(tmp_path: Path) -> None:
     (tmp_path / "loss.csv").write_text(STAGES)
     figure, _ = draw_curves({"one": tmp_path / "loss.csv"})
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [25, 50, 75]
+
+
+def test_pass_at_k_has_a_panel_a_run_and_a_line_a_method(tmp_path: Path) -> None:
+    right = {"llada": [[1, 0], [1, 0], [0, 0]], "mine": [[1, 1], [1, 0], [1, 0]]}
+    figure, _ = draw_pass_at_k([seeded(tmp_path / "a", right), seeded(tmp_path / "b", right)])
+    assert [axes.get_title() for axes in figure.axes] == ["temperature 0.7"] * 2
+    heights = lines_of(figure.axes[1])
+    assert heights["llada"] == pytest.approx([100 / 3, 50, 50])
+    assert heights["mine"] == pytest.approx([200 / 3, 250 / 3, 100])
+
+
+def test_samples_that_no_problem_has_yet_are_no_points(tmp_path: Path) -> None:
+    run = seeded(tmp_path, {"llada": [[1, 0], [1, 0], [0, 0]]})
+    begun = Run(run.folder, run.meta, run.items.head(4), run.windows)
+    heights = lines_of(draw_pass_at_k([begun])[0].axes[0])["llada"]
+    assert heights[:2] == [50.0, 50.0] and np.isnan(heights[2])
+
+
+def test_runs_of_samples_are_drawn_without_another_run(tmp_path: Path) -> None:
+    run = seeded(tmp_path / "run", {"llada": [[1], [0], [1]]})
+    out = tmp_path / "out"
+    assert cli.main(["--pass-at-k", str(run.folder), "--out", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == {"pass-at-k.pdf", "pass-at-k.png"}
+    with pytest.raises(UserError, match="or --out with --curves or --pass-at-k"):
+        cli.main(["--pass-at-k", str(run.folder)])
 
 
 @pytest.mark.slow

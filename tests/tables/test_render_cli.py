@@ -52,7 +52,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), *more]) == 0
     kinds = {
         f"{name}.{kind}"
-        for name in ("paper", "measures", "tokens", "against")
+        for name in ("paper", "responses", "measures", "tokens", "against")
         for kind in ("md", "tex", "csv")
     }
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds
@@ -70,7 +70,7 @@ def test_the_terminal_has_the_marks_of_what_it_shows_and_the_card(
     settings = dict(zip(("llada", "fef-2"), blocks, strict=True))
     methods = {name: {"label": name, "suites": {"gsm8k": its}} for name, its in settings.items()}
     items = [
-        item(name, "gsm8k", number, content_tokens=0 if name == "llada" else 9)
+        item(name, "gsm8k", number, content_tokens=9, text=" " if name == "llada" else "9")
         for name in methods
         for number in (0, 1)
     ]
@@ -79,7 +79,8 @@ def test_the_terminal_has_the_marks_of_what_it_shows_and_the_card(
     run = save(tmp_path, items, config=config, sessions=drifts)
     shown = said(run)
     assert "[l] other length" in shown and "busy before: 90%" in shown
-    assert "empty responses: llada on GSM8K" in shown and "fef-2: gen_length=128" in shown
+    assert "[e] more than 5% of its responses are empty" in shown
+    assert "fef-2: gen_length=128" in shown
 
 
 @pytest.mark.parametrize(("columns", "suites"), [(80, False), (200, True)])

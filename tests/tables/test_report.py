@@ -101,22 +101,23 @@ def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     run = save(tmp_path / "run", full_items())
     measured = measure(run).set_index(["method", "suite"])
     table = table_of(run)
-    assert table.groups == [("Mean", 3), ("GSM8K", 3), ("MATH", 3)]
-    assert [column.heading for column in table.columns[:3]] == ["Acc.", "Speed", "Fwd."]
-    assert [cell.value for cell in table.rows[1].cells[3:6]] == [
+    assert table.groups == [("Mean", 5), ("GSM8K", 5), ("MATH", 5)]
+    ends = ["Empty, %", "Without end, %"]
+    assert [column.heading for column in table.columns[:5]] == ["Acc.", "Speed", "Fwd.", *ends]
+    assert [cell.value for cell in table.rows[1].cells[5:8]] == [
         *(
             measured.loc[("fef-2", "gsm8k"), name]
             for name in ("accuracy", "speedup", "forward_speedup")
         )
     ]
-    assert table.rows[0].cells[3].below[0] == "30.1 to 95.4"
+    assert table.rows[0].cells[5].below[0] == "30.1 to 95.4"
 
 
 def test_two_methods_have_the_interval_of_the_table_wherever_they_are_compared(made: Path) -> None:
     table, ends = table_of(read_run(made.parent)), data(made, "speeds")
     for group, suite in enumerate(("", "0", "1")):
         interval = "{:.2f} to {:.2f}".format(*ends[suite][0][1])
-        assert table.rows[1].cells[3 * group + 1].below[0] == interval
+        assert table.rows[1].cells[5 * group + 1].below[0] == interval
     assert ends["0"][0][1][0] * ends["0"][1][0][1] == pytest.approx(1, abs=1e-3)
 
 
@@ -141,7 +142,8 @@ def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
     meta["config"]["timed"] = False
     (tmp_path / "run" / "run.json").write_text(json.dumps(meta))
     table = table_of(read_run(tmp_path / "run"))
-    assert {column.heading for column in table.columns} == {"Acc.", "Fwd."}
+    headings = {column.heading for column in table.columns}
+    assert headings == {"Acc.", "Fwd.", "Empty, %", "Without end, %"}
 
 
 def test_all_that_comes_from_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
@@ -183,5 +185,7 @@ def test_committed_runs_get_their_prompts_by_the_hash_of_their_problems() -> Non
     prompts = generated_prompts(run)
     gold = run.items[(run.items["suite"] == "math") & (run.items["item"] == 3)]["gold"].iloc[0]
     assert len(prompts) == 800 and prompts["math", 3] == "Find x if 5x + 1 = 16." and gold == "3"
+    run.config.samples = 2
+    assert generated_prompts(run)["math", 203] == prompts["math", 3]
     run.meta.data["files"]["math"]["sha256"] = "0" * 64
     assert {suite for suite, _ in generated_prompts(run)} == {"gsm8k", "humaneval", "mbpp"}

@@ -119,6 +119,22 @@ def test_problems_of_several_seeds_are_counted_once(tmp_path: Path) -> None:
     assert "- timed problems: the first 2\n" in render(read_measured(tmp_path))["main.md"]
 
 
+def test_the_first_sample_alone_may_be_timed(tmp_path: Path) -> None:
+    config = msgspec.to_builtins(untimed(tmp_path).config) | {"temperature": 0.7, "seed": 0}
+    for folder, samples in ((tmp_path, 2), (tmp_path / "speed", 1)):
+        rows = [
+            row | {"prompt_hash": f"p{row['item'] % 3}"}
+            for row in items_with(3 * samples, {"llada": 3.0, "dcd": 1.5})
+        ]
+        save(
+            folder,
+            rows,
+            config=config | {"timed": samples == 1, "samples": samples},
+            data={"files": {"gsm8k": {"items": 3 * samples}}},
+        )
+    assert measure(read_measured(tmp_path))["speedup"].to_list() == [1.0, 2.0]
+
+
 def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None:
     untimed(tmp_path)
     assert measure(read_measured(tmp_path))["speedup"].isna().all()
@@ -171,7 +187,7 @@ def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> Non
         run = untimed(
             tmp_path, models={"base": {"gsm8k": "nano"}}, temperature=0.7, seed=0, seeds=[0, 1]
         )
-        config |= {"temperature": 0.7, "seed": 0}
+        config |= {"temperature": 0.7, "seed": 9}
     if what in ("temperature", "dtype"):
         config[what] = {"temperature": 0.9, "dtype": "bfloat16"}[what]
     if what == "settings":

@@ -49,7 +49,7 @@ def test_a_run_on_another_machine_passes(tmp_path: Path, old: str, seed: int) ->
     ("change", "line"),
     [
         ({"nap": 0.05}, "mine: 1.5"),
-        ({"correct": False}, "mine on gsm8k: accuracy 95.0, before 100.0 (20 problems)"),
+        ({"correct": False}, "mine on gsm8k: accuracy 95.0, before 100.0 (20 responses)"),
         ({"correct": None}, "mine on gsm8k: 1 of 20 responses are not scored"),
         ({"forwards": 49}, "mine on gsm8k: 48.05 forwards a response, before 48.00"),
     ],
@@ -70,6 +70,27 @@ def test_a_speed_that_others_disturbed_fails(tmp_path: Path, old: str) -> None:
     new = run_of(tmp_path / "new", 1)
     assert main([new, "--against", old, *WITHIN]) == 1
     assert main([new, "--against", old, "--accuracy", "4"]) == 0
+
+
+def test_problems_are_drawn_anew_and_not_their_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def interval(parts: list[Any]) -> tuple[float, float, float]:
+        drawn.append([part.tolist() for part in parts])
+        return 1.0, 1.0, 1.0
+
+    monkeypatch.setattr("harness.regression.tolerance.total_ratio_interval", interval)
+    rows = [
+        item(method, "gsm8k", number, seconds=1.0 + number, prompt_hash=f"{number % 2}")
+        for method in METHODS
+        for number in range(4)
+    ]
+    config = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}, "samples": 2}
+    run = save(tmp_path, rows, config=config, data={"files": {"gsm8k": {"items": 4}}})
+    assert main([str(run.folder), "--against", str(run.folder), *WITHIN]) == 0
+    assert drawn == [[[4.0, 6.0]] * 4]
 
 
 def test_more_forwards_pass_where_they_are_allowed(tmp_path: Path, old: str) -> None:

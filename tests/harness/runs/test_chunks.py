@@ -12,7 +12,8 @@ def queue_of(
 ) -> tuple[Queue, Done]:
     """A queue, and the responses that are recorded."""
     recorded: Done = set() if done is None else done
-    return Queue(items, METHODS, lambda *key: key in recorded, size, workers), recorded
+    numbers = {suite: range(count) for suite, count in items.items()}
+    return Queue(numbers, METHODS, lambda *key: key in recorded, size, workers), recorded
 
 
 def record(recorded: Done, chunk: Chunk, count: int | None = None) -> None:

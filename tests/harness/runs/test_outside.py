@@ -193,15 +193,3 @@ def test_one_from_outside_decodes_alone_and_changes_nothing_for_the_others(
     assert [each.item["method"] for each in done if isinstance(each, Response)].count(
         "counting"
     ) == 3
-
-
-@pytest.mark.parametrize(
-    "methods", ["llada(remasking=random)", "threshold; llada(remasking=random)"]
-)
-def test_several_seeds_at_temperature_0_are_for_methods_that_draw(methods: str) -> None:
-    assert resolved_run("--methods", methods, "--suite", "gsm8k", "--seed", "0,1").config.draws == (
-        0,
-        1,
-    )
-    with pytest.raises(UserError, match="all seeds give the same tokens with these methods"):
-        resolved_run("--methods", "llada", "--suite", "gsm8k", "--seed", "0,1")
