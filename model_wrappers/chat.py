@@ -78,7 +78,18 @@ def render(
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
     """Ids of what a conversation of {role, content} says, line by line, as a base model reads
     text."""
-    return list(tokenizer("\n".join(message["content"] for message in messages) + "\n").input_ids)
+    return text_ids(tokenizer, "\n".join(message["content"] for message in messages) + "\n")
+
+
+def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Ids of a text with what its tokenizer puts before it, BOS, and without what some append, EOS:
+    after that a model begins another text."""
+    bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+    ids = list(tokenizer(text).input_ids)
+    for end in range(len(ids), len(bare), -1):
+        if ids[end - len(bare) : end] == bare:
+            return ids[:end]
+    return ids
 
 
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
