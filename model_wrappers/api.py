@@ -80,6 +80,8 @@ def decode(
     before_L = request.x_1L[0].clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
+        if given is not None:
+            request.show_committed(sorted(request.given), None, "filled")
     request.sampler.timer = DrawTimer(target.device) if temperature > 0 else None
     clock = Clock(target.device)
     try:

@@ -15,6 +15,7 @@ from model_wrappers.options import note
 TODAY = date(2024, 7, 26)
 ANY = ("chat_template", "continue_final_message")  # what any template may be rendered with
 USUAL = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
+HOLE = re.compile(r"( ?_{3,})")  # of a response to complete
 NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
@@ -78,7 +79,18 @@ def render(
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
     """Ids of what a conversation of {role, content} says, line by line, as a base model reads
     text."""
-    return list(tokenizer("\n".join(message["content"] for message in messages) + "\n").input_ids)
+    return text_ids(tokenizer, "\n".join(message["content"] for message in messages) + "\n")
+
+
+def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Ids of a text with what its tokenizer puts before it, BOS, and without what some append, EOS:
+    after that a model begins another text."""
+    bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+    ids = list(tokenizer(text).input_ids)
+    for end in range(len(ids), len(bare), -1):
+        if ids[end - len(bare) : end] == bare:
+            return ids[:end]
+    return ids
 
 
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
@@ -88,6 +100,40 @@ def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[i
         ValueError: a tokenizer without one.
     """
     return encode_messages(tokenizer, [{"role": "user", "content": question}])
+
+
+def encode_template(backbone: Backbone, template: str, length: int) -> Tensor:
+    """A response to complete, with its end of turn and EOS after it.
+
+    A hole is three underscores for each of its tokens (`______`: two). A space before a hole
+    belongs to it, for tokens of words begin with one.
+
+    Args:
+        backbone: the model that is to fill the holes.
+        template: text with holes.
+        length: tokens of the response.
+
+    Returns:
+        LongTensor (length,), the mask in every hole.
+
+    Raises:
+        ValueError: the text has no hole, or is longer than the response; a model without a mask.
+    """
+    if backbone.mask_id not in range(backbone.vocab_size):
+        raise ValueError(f"{backbone.name} has no mask, so it completes no given response")
+    ids: list[int] = []
+    for part in HOLE.split(template):
+        if HOLE.fullmatch(part):
+            ids += [backbone.mask_id] * part.count("___")
+        else:
+            ids += backbone.text_tokenizer()(part, add_special_tokens=False).input_ids
+    if backbone.mask_id not in ids or len(ids) > length:
+        raise ValueError(
+            f"given {template!r} must have a hole, ___, and at most {length} tokens; it has"
+            f" {len(ids)}"
+        )
+    end = [] if backbone.eot_id is None else [backbone.eot_id]
+    return torch.tensor((ids + end + [backbone.eos_id] * length)[:length])
 
 
 def prompt_tensor(backbone: Backbone, ids: list[int]) -> Tensor:

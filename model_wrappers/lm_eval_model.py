@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import torch
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
+from lm_eval.api.model import LM, CacheHook
 from lm_eval.api.registry import register_model
 from torch import Tensor
 from tqdm import tqdm
@@ -29,10 +29,11 @@ from tqdm import tqdm
 from model_wrappers.api import check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.batches import MOST
-from model_wrappers.chat import prompt_tensor, render
+from model_wrappers.chat import prompt_tensor, render, text_ids
 from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
+IDENTITY = "fef-dllm"  # in a file of --use_cache: what made its answers
 # one thing in tasks' settings
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 GENERATION = "generation_kwargs"  # what lm-eval calls a task's settings of generation
@@ -47,6 +48,7 @@ class FefDllm(TextModel, LM):
         pretrained: path, by lm-eval's name.
         max_gen_toks: tokens of a response where neither the task nor gen_length says them.
         batch_size: prompts decoded at once, or auto, as many as memory has room for.
+        max_batch_size: is not used.
         device: lm-eval's; without a GPU the CPU is used, and with a device_map it counts for
             nothing.
         costs: the file that each request's costs are appended to, as JSON lines with task and
@@ -56,7 +58,6 @@ class FefDllm(TextModel, LM):
         ValueError: as TextModel.
     """
 
-    HARNESS_KEYWORDS = ("max_batch_size",)
     LENGTH_KEYWORD = "max_gen_toks"
     default_costs: ClassVar[Path | None] = None  # where costs go if no file is named
 
@@ -67,6 +68,7 @@ class FefDllm(TextModel, LM):
         pretrained: str | None = None,
         max_gen_toks: int | None = None,
         batch_size: int | str = 1,
+        max_batch_size: int | None = None,
         device: str | None = None,
         costs: str | None = None,
         **more: Any,
@@ -82,6 +84,23 @@ class FefDllm(TextModel, LM):
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.default_costs if costs is None else Path(costs)
+        settings = more | {"path": self.backbone.name, "max_gen_toks": max_gen_toks}
+        self.identity = json.dumps(settings, default=str, sort_keys=True)
+
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        """Keep answers in a file of lm-eval's, --use_cache, which knows them by their requests.
+
+        Raises:
+            ValueError: the file has answers of another model, method or options.
+        """
+        self.cache_hook = cache_hook
+        answers = cache_hook.dbdict
+        if len(answers) and answers.get(IDENTITY) != self.identity:
+            raise ValueError(
+                f"--use_cache: the file has answers of {answers.get(IDENTITY)}, and this is"
+                f" {self.identity}; give each method and its options a file of its own"
+            )
+        answers[IDENTITY] = self.identity
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
@@ -217,7 +236,9 @@ class FefDllm(TextModel, LM):
         """The ids of a text; a chat template has written BOS already."""
         tokenizer = self.backbone.text_tokenizer()
         begun = tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token))
-        return list(tokenizer(text, add_special_tokens=not begun).input_ids)
+        if begun:
+            return list(tokenizer(text, add_special_tokens=False).input_ids)
+        return text_ids(tokenizer, text)
 
     def _pair(self, context: str, continuation: str) -> tuple[Tensor, Tensor]:
         """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from model_wrappers.api import check_options, check_temperature
 from model_wrappers.backbones.model import Backbone
-from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
+from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor, text_ids
 from model_wrappers.options import note
 from model_wrappers.text_model import TextModel, sampled, stops_of
 from model_wrappers.trace import SIDE_FILE
@@ -133,7 +133,7 @@ class DiffusionModel(TextModel, BaseModel):
         pairs = []
         counts = []
         for number, text in enumerate(inputs):
-            ids = self.backbone.text_tokenizer()(_flat(text)).input_ids
+            ids = text_ids(self.backbone.text_tokenizer(), _flat(text))
             ids_L = prompt_tensor(self.backbone, ids)
             read = 1 if mask_length is None else mask_length[number]
             pairs.append((ids_L[:read], ids_L[read:]))
@@ -151,8 +151,8 @@ class DiffusionModel(TextModel, BaseModel):
         for text, continuation in zip(map(_flat, inputs), conts, strict=True):
             if not continuation or not text.endswith(continuation):
                 raise ValueError(f"the text does not end with its continuation {continuation!r}")
-            read = len(tokenizer(text.removesuffix(continuation)).input_ids)
-            ids_L = prompt_tensor(self.backbone, tokenizer(text).input_ids)
+            read = len(text_ids(tokenizer, text.removesuffix(continuation)))
+            ids_L = prompt_tensor(self.backbone, text_ids(tokenizer, text))
             pairs.append((ids_L[:read], ids_L[read:]))
         return self._likelihoods(pairs)
 

@@ -129,7 +129,7 @@ class Request:
             at_N = torch.tensor(positions, dtype=torch.long)
         self.x_1L[0, at_N] = torch.as_tensor(tokens, device="cpu")
         if self.observer is not None:
-            self._show_committed(at_N.tolist(), probs, how)
+            self.show_committed(at_N.tolist(), probs, how)
 
     def remask(self, positions: Sequence[int], tokens: Tensor | None = None) -> None:
         """Corrupt positions of the sequence again.
@@ -164,9 +164,9 @@ class Request:
         if masked:
             self._show_remasked(masked)
         if filled:
-            self._show_committed(filled, None, "unmasked")
+            self.show_committed(filled, None, "unmasked")
 
-    def _show_committed(
+    def show_committed(
         self,
         positions: list[int],
         probs: Tensor | Sequence[float] | None,

@@ -238,9 +238,10 @@ class TextModel:
         seed: int,
         observer: Observer | None = None,
         max_out_len: int | None = None,
+        given: Tensor | None = None,
     ) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it
-        twice."""
+        """Decode one response to an encoded prompt, LongTensor (P,), or complete the one that is
+        given, LongTensor (G,); an observer may be told of it twice."""
         length, block = self.lengths(max_out_len)
         once = partial(
             decode,
@@ -252,6 +253,7 @@ class TextModel:
             temperature=self.temperature,
             seed=seed,
             observer=observer,
+            given=given,
             **self.options,
         )
         graphs = self.backbone.graphs

@@ -65,7 +65,6 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     if isinstance(config.data, str):
         write_generated(data, config.data, config.limit, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
-    os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from harness.runs.problems import load_problems, models_for, prepare
 

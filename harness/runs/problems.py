@@ -2,9 +2,11 @@
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,14 +27,25 @@ from opencompass.utils.build import build_dataset_from_cfg
 from harness.errors import UserError, explained
 from harness.records.schema import PromptRecord, item_seed
 from harness.runs.resolve import ResolvedRun
+from harness.suites.questions import GIVEN
 from harness.suites.spec import Suite
 from harness.suites.texts import is_text
 from model_wrappers import Backbone
+from model_wrappers.chat import encode_template
 from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
+from model_wrappers.options import note
 
 datasets.disable_progress_bars()
 Prompts = list[torch.Tensor]
+MANY_PROMPTS = 10_000  # that take long enough to encode for a line
+# Packages that evaluators of OpenCompass import only when they judge.
+NEEDED = {
+    "IFEvaluator": "langdetect",
+    "HumanEvalPlusEvaluator": "evalplus",
+    "MBPPPlus": "evalplus",
+    "MATHVerifyEvaluator": "math_verify",
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,15 @@ def _dataset(suite: str, config: dict[str, Any], limit: int | None) -> Any:
     """A dataset of OpenCompass's up to `limit` problems. Raises UserError for one that cannot be
     loaded."""
     try:
-        with patch.dict(os.environ):
+        # A cache knows files by path and time, and may hold another file's problems: a new one for
+        # each load, after which the problems are in memory.
+        with (
+            tempfile.TemporaryDirectory() as cache,
+            patch.multiple(
+                datasets.config, HF_DATASETS_CACHE=cache, IN_MEMORY_MAX_SIZE=sys.maxsize
+            ),
+            patch.dict(os.environ),
+        ):
             # Loaders read the files that they are given, whatever the shell says.
             os.environ.pop("DATASET_SOURCE", None)
             dataset = build_dataset_from_cfg(ConfigDict(config))
@@ -96,7 +117,13 @@ def _dataset(suite: str, config: dict[str, Any], limit: int | None) -> Any:
 
 
 def _check_evaluator(suite: str, evaluator: dict[str, Any]) -> None:
-    """Raise UserError for an evaluator that asks a model, or that there is not."""
+    """Raise UserError for an evaluator that asks a model, lacks a package, or is not there."""
+    for name, package in NEEDED.items():
+        if name in str(evaluator) and find_spec(package) is None:
+            raise UserError(
+                f"suite {suite} is judged by OpenCompass's {name}, which needs the package"
+                f" {package}: install it with pip, then run again"
+            )
     if "judge_cfg" in str(evaluator):
         raise UserError(
             f"suite {suite} asks another model to judge, and only evaluators without are run here"
@@ -190,7 +217,7 @@ class SuiteJob:
 
     problems: the loaded datasets. seeds: of the run; items number all problems for the first, then
     for the next. own_prompts: of autoregressive models that encode them otherwise, by the model's
-    name.
+    name. given: responses to complete by method, where the suite has any.
     """
 
     suite: str
@@ -200,6 +227,7 @@ class SuiteJob:
     models: dict[str, DiffusionModel]
     seeds: tuple[int, ...] = (0,)
     own_prompts: dict[str, Prompts] = field(default_factory=dict)
+    given: dict[str, Prompts] = field(default_factory=dict)
 
     def prompt(self, method: str, item: int) -> torch.Tensor:
         """The prompt of an item as the method's model reads it, LongTensor (P,)."""
@@ -261,6 +289,9 @@ def prepare(
     a prompt that does not fit a model with its response, or that models encode differently; an
     autoregressive one beside others may have its own tokenizer and chat template.
     """
+    count = sum(map(len, problems))
+    if count > MANY_PROMPTS:
+        note(f"{suite.name}: encoding {count} prompts, about a millisecond each")
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     turns = [turn for part in problems for turn in conversations(part, next(iter(models.values())))]
     # Of the methods that share a model the longest response decides.
@@ -272,7 +303,22 @@ def prepare(
     causal = {model.backbone.name for model in longest if model.decoder.causal}
     prompts, own_prompts = _shared(suite.name, encoded, causal)
     golds = list(chain.from_iterable(part.golds for part in problems)) * len(seeds)
-    return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts)
+    given = {
+        name: _given(suite.name, problems, model) * len(seeds) for name, model in models.items()
+    }
+    return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts, given)
+
+
+def _given(suite: str, problems: list[Problems], model: DiffusionModel) -> Prompts:
+    """The responses that a model is to complete, LongTensors (G,); none where the suite has none.
+    Raises UserError for one that does not fit."""
+    given: Prompts = []
+    rows = problems[0].rows
+    if GIVEN in rows.column_names:
+        for item, template in enumerate(rows[GIVEN]):
+            with explained(f"{suite}, item {item}", ValueError):
+                given.append(encode_template(model.backbone, template, model.gen_length))
+    return given
 
 
 def _encoded(

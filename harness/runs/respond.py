@@ -137,6 +137,7 @@ def decoded(
     model = job.models[method]
     outside = not isinstance(model.decoder.source, str)
     where = f"{method} on {job.suite}, item {item}"
+    given = job.given[method][item] if job.given.get(method) else None
     room: AbstractContextManager[None] = nullcontext()
     if batched:
         model = model.batched()
@@ -144,7 +145,7 @@ def decoded(
         room = contained(job.backbones, where, seed)
     try:
         with room:
-            return model.respond(prompt_P, seed, observer)
+            return model.respond(prompt_P, seed, observer, given=given)
     except (KeyboardInterrupt, OutOfTime, UserError):
         raise
     except BaseException as error:  # a decoder may call sys.exit, or be cancelled

@@ -7,7 +7,6 @@ the evaluators is as it ships.
 """
 
 import inspect
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -147,17 +146,6 @@ def _workers(max_workers: int | None = None) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(CORES)
 
 
-class ListsDataset(BaseDataset):  # type: ignore[misc]
-    """List operations: JSON lines of {question, task, items, new, answer}."""
-
-    @staticmethod
-    def load(path: str) -> Dataset:
-        """The test problems, from a file that `harness.suites.registry` wrote."""
-        return Dataset.from_list(
-            [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-        )
-
-
 class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
     """Accuracy by the property that the task asks for."""
 
@@ -220,7 +208,7 @@ class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
         assert self.sandbox is not None, "suites with tests are judged within confined_programs"
         programs = []
         for text, tests, row in zip(predictions, references, test_set, strict=True):
-            code = code_in(text, row["prompt"], row["function"])
+            code = code_in(text, row["prompt"], row["function"]) if "function" in row else text
             preload = _loaded_imports(f"{code}\n{tests}")
             programs.append(Program(code, PROGRAM_SECONDS, tests, preload=preload))
         with _workers() as workers:
@@ -231,6 +219,11 @@ class ProgramsEvaluator(BaseEvaluator):  # type: ignore[misc]
             details.append({"result": result, "correct": outcome.kind == "pass"})
         right = sum(detail["correct"] for detail in details)
         return {"accuracy": 100 * right / len(details), "details": details}
+
+
+def mbpp_program(text: str) -> str:
+    """The program of a response, as OpenCompass's evaluator of MBPP reads it."""
+    return str(opencompass.datasets.mbpp.MBPPEvaluator()._process_answer(text))
 
 
 def same_mathematics(response: str, answer: str) -> bool:

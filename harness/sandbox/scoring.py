@@ -60,7 +60,6 @@ def score_run(
     """
     folder = Path(folder).resolve()
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch:
-        os.environ.setdefault("HF_DATASETS_CACHE", f"{scratch}/datasets")
         scorer = Scorer(folder, unsafe, Path(scratch), loaded or {})
         scorer.score(pending)
     write_meta(folder, {"scoring": scorer.report})

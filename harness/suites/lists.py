@@ -126,7 +126,7 @@ SUITE = Suite(
     generator=Generator(
         draw=draw,
         file="lists/test.jsonl",
-        dataset="harness.sandbox.evaluators.ListsDataset",
+        dataset="opencompass.datasets.JsonlDataset",
         columns=("question",),
         output="answer",
         rounds=human("{question}"),
@@ -201,13 +201,22 @@ def sentence_is_right(response: str, answer: str) -> bool:
     return " ".join(response.split()) in right_sentences(*json.loads(answer))
 
 
-def _suite(
+def judged_suite(
     name: str,
     title: str,
     draw: Callable[..., Problem],
     judge: Callable[[str, str], bool],
     **arguments: Any,
 ) -> Suite:
+    """A suite of generated problems.
+
+    Args:
+        name: of the suite, and of its folder.
+        title: in tables.
+        draw: one problem, from a random generator and the arguments.
+        judge: whether a response is right, given the answer of a problem's row.
+        arguments: of draw.
+    """
     generator = judged_by(
         f"{judge.__module__}:{judge.__name__}",
         {"prompt": "prompt", "answer": "answer"},
@@ -220,7 +229,7 @@ def _suite(
 
 
 PARALLEL = (
-    _suite("line-fixed", "Line, one answer", draw_line, line_is_right, tasks=FIXED),
-    _suite("line-free", "Line, many answers", draw_line, line_is_right, tasks=FREE),
-    _suite("words", "Words", draw_sentence, sentence_is_right),
+    judged_suite("line-fixed", "Line, one answer", draw_line, line_is_right, tasks=FIXED),
+    judged_suite("line-free", "Line, many answers", draw_line, line_is_right, tasks=FREE),
+    judged_suite("words", "Words", draw_sentence, sentence_is_right),
 )

@@ -37,6 +37,7 @@ MATH_JUDGE = "harness.sandbox.evaluators:same_mathematics"  # which takes OpenCo
 CHOICE = "choice"
 TESTS = "tests"
 PROGRAM_COLUMNS = ("tests", "entry_point")
+GIVEN = "given"  # the column of a response with holes
 BUILT_IN = (EXACT, NUMBER, MATH, CHOICE, TESTS)
 FORMAT = "a line is one JSON object; an array is in a file named .json, CSV in one named .csv"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -119,7 +120,7 @@ def _usual_judge(questions: Questions, row: Row) -> str:
 
 def _note_unread(name: str, questions: Questions, rows: list[Row]) -> None:
     columns = dict.fromkeys(column for row in rows for column in row)
-    unread = [column for column in columns if column not in _columns(questions, rows[0])]
+    unread = [column for column in columns if column not in [GIVEN, *_columns(questions, rows[0])]]
     if unread:
         note(f"{name}: the judge {questions.judge} does not read the columns {', '.join(unread)}")
 
@@ -149,7 +150,8 @@ def _absolute(path: str) -> Path:
 
 
 def read_questions(questions: Questions) -> list[Row]:
-    """The rows of a file: {answer, prompt}, with `choices` or `function` if the judge reads these.
+    """The rows of a file: {answer, prompt}, with `choices` or `function` if the judge reads these,
+    and with `given` if the responses are to be completed.
 
     An answer that is no text is as JSON has it; of choices it is the letter, of programs the tests.
 
@@ -159,14 +161,18 @@ def read_questions(questions: Questions) -> list[Row]:
     rows = _numbered_rows(questions.file)
     with explained(f"questions {questions.file}", ValueError):
         columns = _columns(questions, rows[0][1])
-        return [_question(questions.judge, columns, line, row) for line, row in rows]
+        read = [_question(questions.judge, columns, line, row) for line, row in rows]
+        if any(GIVEN in row for _, row in rows):
+            for question, (line, row) in zip(read, rows, strict=True):
+                question[GIVEN] = _text(line, row, GIVEN)
+        return read
 
 
 def _numbered_rows(path: Path) -> list[tuple[int, Row]]:
     """The rows of a file with their lines. Raises UserError for a file that has none."""
     not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
-        rows = list(_rows(path))
+        rows = list(rows_of(path))
         if not rows:
             raise ValueError("the file holds no questions")
         return rows
@@ -215,7 +221,7 @@ def _column(row: Row, names: tuple[str, ...], what: str) -> str:
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Row]]:
+def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
     """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be
     read."""
     kind = path.with_suffix("") if path.suffix.lower() == ".gz" else path
@@ -241,7 +247,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
 def _parsed(path: Path, number: int, text: str) -> Any:
     """JSON, in which 0.10 stays 0.10. Raises UserError for what is none, or no object or array of
     objects."""
-    with explained(f"questions {path}: line {number}", ValueError, instead=FORMAT):
+    with explained(f"{path}: line {number}", ValueError, instead=FORMAT):
         value = json.loads(text, parse_int=str, parse_float=str)
         for row in value if isinstance(value, list) else [value]:
             if not isinstance(row, dict):

@@ -7,18 +7,19 @@ overlap: a problem's split is a hash of what it asks, whatever its names and wor
 
 from __future__ import annotations
 
-import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.elements import elements_of
 from harness.errors import UserError, explained
-from harness.suites import gsm8k, humaneval, lists, math, mbpp
-from harness.suites.questions import TESTS, Questions, questions_of
+from harness.suites import gsm8k, humaneval, lists, math, mbpp, planning
+from harness.suites.questions import TESTS, Questions, questions_of, rows_of
 from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
 from harness.suites.texts import is_text
 from model_wrappers.decoders import METHODS
@@ -65,6 +66,8 @@ def with_shots(suite: Suite) -> Suite:
 
 
 LONG = (gsm8k.LONG, mbpp.LONG)
+TABLE = Path(__file__).with_name("configurations.toml").read_text(encoding="utf-8")
+CONFIGURATIONS = [Suite(**fields) for fields in tomllib.loads(TABLE)["suites"]]
 ALL = (
     gsm8k.SUITE,
     math.SUITE,
@@ -77,6 +80,8 @@ ALL = (
     gsm8k.HARD,
     mbpp.HARD,
     *lists.PARALLEL,
+    *planning.PLANNING,
+    *CONFIGURATIONS,
 )
 # and those of plugins and files, once they are named
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
@@ -100,7 +105,6 @@ def suite_named(name: str) -> Suite:
             configuration,
             FOREIGN_LENGTHS,
             configuration,
-            executes=True,
             foreign=True,
             of_base=of_base,
         )
@@ -223,21 +227,20 @@ class Exchange(NamedTuple):
 def read_exchanges(
     path: Path, option: str, suite: str | None = None, count: int | None = None
 ) -> list[Exchange]:
-    """The lines of a file, or the first `count`: JSON objects of prompt and response, or of a
-    suite's train file.
+    """The rows of a file, or the first `count`: of prompt and response, or of a suite's train file.
 
     suite: the only one whose format is taken (None: any). Raises UserError, with the command line's
     `option`, for a file that is too short, and for a bad line, naming it.
     """
     with explained(f"{option} {path}: cannot be read", OSError, ValueError):
-        lines = path.read_text(encoding="utf-8").splitlines()
-    if len(lines) < (count or 1):
-        raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
+        rows = list(islice(rows_of(path), count))
+    if len(rows) < (count or 1):
+        raise UserError(f"{option} {path} has {len(rows)} lines; at least {count or 1} are needed")
     suites = [each for name, each in SUITES.items() if suite in (None, name)]
     formats = [PLAIN, *(each.training for each in suites if each.training)]
     exchanges = []
-    for number, line in enumerate(lines[:count], 1):
-        exchange = _exchange(line, formats)
+    for number, row in rows:
+        exchange = _exchange(row, formats)
         if exchange is None:
             wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
             raise UserError(
@@ -248,12 +251,8 @@ def read_exchanges(
     return exchanges
 
 
-def _exchange(line: str, formats: Iterable[Training]) -> Exchange | None:
-    """A line in the first format that it has; None if it has none of them."""
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
+def _exchange(row: Any, formats: Iterable[Training]) -> Exchange | None:
+    """A row in the first format that it has; None if it has none of them."""
     if not isinstance(row, dict):
         return None
     for form in formats:

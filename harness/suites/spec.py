@@ -184,7 +184,7 @@ class Suite:
             if not inferencer.rsplit(".", 1)[-1].endswith("GenInferencer"):
                 raise UserError(
                     f"configuration {self.configuration} does not generate text, it uses"
-                    f" {inferencer}"
+                    f" {inferencer}; fef-dllm opencompass runs it"
                 )
             if self.file is not None:
                 self._present(data, f"data/{self.file}")
@@ -201,7 +201,7 @@ class Suite:
     def runs_programs(self) -> bool:
         """Whether scoring runs model-written programs confined one by one."""
         if self.foreign:
-            return any(evaluator_of(each) in CONFINED for each in self._shipped())
+            return any(map(is_replaced, self._shipped()))
         return self.executes
 
     def is_confined(self) -> bool:
@@ -308,9 +308,12 @@ def shipped(configuration: str) -> list[Config]:
     return [_plain(each) for each in found]
 
 
-def evaluator_of(dataset: Config) -> str:
-    """The class of a dataset's evaluator, without its module."""
-    return str(dataset["eval_cfg"]["evaluator"].get("type")).rsplit(".", 1)[-1]
+def is_replaced(dataset: Config) -> bool:
+    """Whether the function with which a dataset's evaluator executes programs is replaced. The
+    evaluator of MBPP leaves MBPP+ to the package evalplus, which has functions of its own."""
+    evaluator = dataset["eval_cfg"]["evaluator"]
+    is_known = str(evaluator.get("type")).endswith(CONFINED)
+    return is_known and evaluator.get("metric") != "MBPPPlus"
 
 
 def _judging_source(dataset: Config) -> Iterator[str]:
@@ -320,7 +323,7 @@ def _judging_source(dataset: Config) -> Iterator[str]:
 
     evaluator = dataset["eval_cfg"]["evaluator"]
     postprocessor = dataset["eval_cfg"].get("pred_postprocessor", {})
-    for part in (postprocessor, *([] if evaluator_of(dataset) in CONFINED else [evaluator])):
+    for part in (postprocessor, *([] if is_replaced(dataset) else [evaluator])):
         module, _, name = str(part.get("type")).rpartition(".")
         judge = (
             getattr(importlib.import_module(module), name)

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from generated import write_suites
+from made_up import write_choices
 
 from harness.records.store import read_run
 from harness.run import main
@@ -157,3 +158,29 @@ def test_the_model_files_answer_programs_and_choices(data: Path, tmp_path: Path)
     for path in tmp_path.glob("out/*/predictions/*/ARC-c.costs.jsonl"):
         path.unlink()
     check_tokens(tmp_path, data, 512)
+
+
+LIKELIHOODS = """
+from mmengine.config import read_base
+
+with read_base():
+    from opencompass.configs.datasets.ARC_c.ARC_c_ppl_a450bd import ARC_c_datasets
+    from opencompass.configs.datasets.hellaswag.hellaswag_ppl_47bff9 import hellaswag_datasets
+    from opencompass.configs.datasets.mmlu.mmlu_ppl_ac766d import mmlu_datasets
+
+datasets = [*ARC_c_datasets, *hellaswag_datasets, mmlu_datasets[0]]
+models = [
+    dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="draws", path="nano", draws=4,
+         batch_size=1, run_cfg=dict(num_gpus=0)),
+]
+"""
+
+
+def test_choices_of_the_likelihood_suites_are_judged(tmp_path: Path) -> None:
+    write_choices(tmp_path)
+    (tmp_path / "config.py").write_text(LIKELIHOODS)
+    accuracies = evaluated("opencompass", ["config.py"], tmp_path, tmp_path)
+    assert accuracies["draws"].between(0, 100).all() and len(accuracies) == 3
+    spent = costs(tmp_path)
+    assert {dataset for _, dataset, _ in spent} >= {"ARC-c", "hellaswag"} and len(spent) >= 6
+    assert all(cost["rows"] == 4 for cost in spent.values())

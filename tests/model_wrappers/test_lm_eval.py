@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lm_eval.api.instance import Instance
+from lm_eval.api.model import CachingLM
 
 from harness import cli
 from harness.errors import UserError
@@ -162,6 +163,25 @@ def test_gen_length_wins_and_what_changes_nothing_is_passed_over(
     sampled = generations(context, do_sample=True, temperature=1.0, **neutral)
     assert len(model.generate_until(sampled)) == 1
     assert "responses have gen_length=16 tokens, not max_gen_toks=4" in capsys.readouterr().err
+
+
+def test_answers_of_another_method_are_not_taken_from_a_cache(
+    nano: Backbone, tmp_path: Path
+) -> None:
+    """lm-eval knows the answers in its file by their requests alone."""
+
+    def texts(**settings: Any) -> list[str]:
+        model = FefDllm(nano, gen_length=16, **settings)
+        cached = CachingLM(model, str(tmp_path / "answers.db"))
+        found: list[str] = cached.generate_until(generations([asked(model, QUESTIONS[0])]))
+        cached.dbdict.close()
+        return found
+
+    first = texts(method="llada")
+    assert texts(method="llada", batch_size=2, max_batch_size=4) == first
+    for other in ({"method": "threshold"}, {"method": "llada", "block_length": 8}):
+        with pytest.raises(ValueError, match=r"--use_cache: the file has answers of .*llada"):
+            texts(**other)
 
 
 MINE = """

@@ -2,6 +2,7 @@
 decoded."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +18,13 @@ from harness.errors import UserError
 from harness.records.schema import item_seed
 from harness.runs.loading import load
 from harness.runs.problems import load_problems, prepare, prompts_of
+from harness.suites.mbpp import FIRST_TEST_ROW
 from harness.suites.registry import SUITES, drawn, suite_named, write_problems
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED
 from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel
+from model_wrappers.options import note
 
 FILES = {suite: f"{suite}/test.jsonl" for suite in ("gsm8k", "lists")}
 FILES["humaneval"] = "humaneval/human-eval-v2-20210705.jsonl"
@@ -197,6 +200,31 @@ def test_an_evaluator_that_there_is_not_is_named_before_anything_is_decoded(tmp_
         UserError, match=r"suite gsm8k: there is no evaluator harness\.Gsm8kEvaluatr"
     ):
         load_problems(suite, suite.datasets(True, tmp_path), 2)
+
+
+@pytest.mark.parametrize("suite", ["mbpp", "opencompass:mbpp_gen"])
+def test_a_file_that_was_replaced_within_its_time_is_read_anew(suite: str, tmp_path: Path) -> None:
+    """Unpacking and copying keep times, and the cache of datasets knows a file by its time."""
+    path = tmp_path / "data" / "mbpp" / "mbpp.jsonl"
+    texts = []
+    for split in ("test", "dev"):
+        write_suites(tmp_path, split, 3, ["mbpp"])
+        os.utime(path, (1, 1))
+        spec = suite_named(suite)
+        (part,) = load_problems(spec, spec.datasets(False, tmp_path), 3)
+        first = json.loads(path.read_text(encoding="utf-8").split("\n")[FIRST_TEST_ROW])
+        assert part.rows["text"][0] == first["text"]
+        texts.append(first["text"])
+    assert texts[0] != texts[1]
+
+
+def test_many_prompts_are_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note.cache_clear()
+    monkeypatch.setattr("harness.runs.problems.MANY_PROMPTS", 1)
+    prepared(tmp_path, "gsm8k", lines(GOOD, GOOD))
+    assert "gsm8k: encoding 2 prompts" in capsys.readouterr().err
 
 
 def test_the_seed_of_an_item_is_the_one_that_records_were_made_with() -> None:

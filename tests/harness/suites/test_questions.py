@@ -106,6 +106,15 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(
     assert "q.jsonl" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_response_with_holes_is_read_with_its_question(tmp_path: Path) -> None:
+    row = {"prompt": "Where?", "answer": "It is in Rome.", "given": "It is in ___."}
+    (read,) = rows_of(f"mine={written(tmp_path, [row])}")
+    assert read == {"answer": "It is in Rome.", "prompt": "Where?", "given": "It is in ___."}
+    path = written(tmp_path, [{"prompt": "a", "answer": "b"}, row])
+    with pytest.raises(UserError, match="line 1: given is missing or empty"):
+        questions_of(f"mine={path}")
+
+
 @pytest.mark.parametrize(
     ("element", "says"),
     [
@@ -290,9 +299,21 @@ def test_a_suites_own_lines_get_its_prompt(
     "bad", ["{broken", {"prompt": "only"}, {"problem": "x", "solution": "of another suite"}]
 )
 def test_a_bad_line_is_refused_by_its_number(tmp_path: Path, bad: object) -> None:
-    with pytest.raises(UserError, match=r"train\.jsonl, line 2: ") as caught:
+    with pytest.raises(UserError, match=r"train\.jsonl[,:] line 2: ") as caught:
         read_exchanges(lines_file(tmp_path, HELLO, bad, HELLO), "--data", "gsm8k", 3)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mark_blank_lines_and_other_line_ends_are_as_in_files_of_questions(
+    tmp_path: Path,
+) -> None:
+    row = json.dumps({"prompt": "a\u2028b", "response": "c\x85d"}, ensure_ascii=False)
+    path = tmp_path / "train.jsonl"
+    path.write_text(f"\ufeff{row}\n\n{row}\r\n", encoding="utf-8")
+    assert read_exchanges(path, "--data", count=2) == [Exchange("a\u2028b", "c\x85d")] * 2
+    path.write_text("\n\n{broken", encoding="utf-8")
+    with pytest.raises(UserError, match=r"train\.jsonl: line 3: "):
+        read_exchanges(path, "--data")
 
 
 def test_a_file_with_too_few_lines_is_refused(tmp_path: Path) -> None:
