@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from harness.errors import explained
 from harness.measures.intervals import UNTIMED, tradeoff
 from harness.measures.parallelism import by_option, series_of
 from harness.measures.samples import sampled
@@ -271,43 +268,6 @@ def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
     figure.axes[-1].set(xlabel="samples $k$")
     legend_below(figure, figure.axes[0])
     return figure, []
-
-
-def draw_curves(curves: dict[str, Path]) -> Drawn:
-    """Losses of training by name, raw in pale grey and smoothed over a fortieth of them, from
-    loss.csv files.
-
-    Columns `step` and `loss`; later stages are drawn after earlier ones. Raises UserError if a file
-    lacks them.
-    """
-    figure, axes = new_figure(2.4)
-    losses = {name: _losses(path) for name, path in curves.items()}
-    styles = zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)
-    for (name, loss), (color, line) in zip(losses.items(), styles, strict=False):
-        axes.plot(loss, color="0.8", linewidth=0.5, zorder=1)
-        smooth = loss.rolling(max(1, len(loss) // 40), center=True, min_periods=1).mean()
-        axes.plot(smooth, color=color, linestyle=line, linewidth=1.3, label=name, zorder=2)
-    axes.set(xlabel="step", ylabel="loss (nats)")
-    every = pd.concat(list(losses.values()))
-    if every.min() > 0 and every.max() > 5 * every.min():
-        axes.set_yscale("log")
-        plain_log(axes.yaxis, (1, 2, 5))
-    axes.legend()
-    return figure, []
-
-
-def _losses(path: Path) -> pd.Series[float]:
-    """The losses of a loss.csv by step, later stages after earlier ones."""
-    unlike = f"{path} is no loss.csv of harness.train, with columns step and loss"
-    with explained(unlike, OSError, ValueError, KeyError):
-        frame = pd.read_csv(path)
-        steps = frame["step"].to_numpy(dtype=float)
-        losses = frame["loss"].to_numpy(dtype=float)
-    # a stage begins where steps do not go on
-    stages = frame["stage"].diff().ne(0) if "stage" in frame else frame["step"].diff().le(0)
-    before = np.where(stages, np.roll(steps, 1), 0)
-    before[:1] = 0
-    return pd.Series(losses, index=steps + before.cumsum()).dropna()
 
 
 WHOLE = "whole"  # the anchor of a step that has one context

@@ -1,15 +1,14 @@
 """Draw the figures of a run from its records, as PDF and PNG.
 
     python tables/figures.py results/runs/NAME
-    python tables/figures.py results/runs/NAME --out FOLDER --curves base=loss.csv fef=...
     python tables/figures.py results/runs/NAME --against-option tau
-    python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
+    python tables/figures.py --out FOLDER --pass-at-k RUN RUN
 
 Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window),
 `window-size` (committed length and speedup), of decoders at several settings `anchor`,
 `parallelism` (accuracy against tokens a forward pass) and `front` (accuracy against time), these
-two for each suite as well, and `curves` (losses of training). With --pass-at-k RUN RUN ...
-`pass-at-k`: what several samples solve, a panel for each run. With --against-option NAME also
+two for each suite as well. With --pass-at-k RUN RUN ... `pass-at-k`: what several samples solve, a
+panel for each run. With --against-option NAME also
 `option-NAME`: accuracy and speedup against an option that decoders have several values of. A figure
 without its records is skipped with a line that says why. The same records give the same bytes.
 """
@@ -63,9 +62,6 @@ class FigureOptions:
         "folder with run.json and items.jsonl", nargs="?", metavar="RUN_FOLDER"
     )
     out: Path | None = option("where the files go (default: RUN_FOLDER/figures)", metavar="FOLDER")
-    curves: tuple[str, ...] = option(
-        "loss.csv files of training runs", (), positional=False, nargs="+", metavar="NAME=FILE"
-    )
     series: tuple[str, ...] = option(
         "methods that are one line of the front",
         (),
@@ -119,16 +115,12 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
 def main(line: list[str] | None = None) -> int:
     """The command line; 0 when the figures that the records suffice for are written."""
     options = parsed(FigureOptions, line, "Draw the figures of a run from its records.")
-    if not (options.run or (options.out and (options.curves or options.pass_at_k))):
-        raise UserError("name a run's folder, or --out with --curves or --pass-at-k")
-    series = _pairs("--series takes TITLE=PATTERN", options.series)
-    files = _pairs("--curves takes NAME=FILE", options.curves)
+    if not (options.run or (options.out and options.pass_at_k)):
+        raise UserError("name a run's folder, or --out with --pass-at-k")
+    series = _patterns(options.series)
     drawings: dict[str, Drawing] = {}
     if options.run is not None:
         drawings = drawings_of(read_measured(options.run), series, options.against_option)
-    if files:
-        curves = {name: Path(file) for name, file in files.items()}
-        drawings["curves"] = partial(charts.draw_curves, curves)
     if options.pass_at_k:
         runs = [read_measured(folder) for folder in options.pass_at_k]
         drawings["pass-at-k"] = partial(charts.draw_pass_at_k, runs)
@@ -145,15 +137,15 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def _pairs(rule: str, texts: Sequence[str]) -> dict[str, str]:
-    """Texts NAME=VALUE as VALUE by NAME. Raises UserError, with the rule, for anything else."""
-    pairs = {}
+def _patterns(texts: Sequence[str]) -> dict[str, str]:
+    """Patterns by title. Raises UserError for what is no TITLE=PATTERN."""
+    patterns = {}
     for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value or name in pairs:
-            raise UserError(f"{rule}, each name once, not {text}")
-        pairs[name] = value
-    return pairs
+        title, _, pattern = text.partition("=")
+        if not title or not pattern or title in patterns:
+            raise UserError(f"--series takes TITLE=PATTERN, each title once, not {text}")
+        patterns[title] = pattern
+    return patterns
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from tables import figures as cli
 from tables.charts import (
     Skipped,
     draw_acceptance,
-    draw_curves,
     draw_pass_at_k,
     draw_tradeoff,
     draw_window_size,
@@ -174,38 +173,6 @@ def test_figures_that_need_seconds_are_not_drawn_without(
     assert tradeoff(run)[0].empty
 
 
-def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Path) -> None:
-    steps = [*range(1, 101), *range(1, 21)]
-    losses = np.random.default_rng(0).uniform(1, 2, len(steps))
-    text = "".join(f"{step},{loss}\n" for step, loss in zip(steps, losses, strict=True))
-    (tmp_path / "loss.csv").write_text("step,loss\n" + text)
-    figure, _ = draw_curves({"one": tmp_path / "loss.csv"})
-    raw, smooth = figure.axes[0].get_lines()
-    assert np.array_equal(raw.get_xdata(), range(1, 121)) and np.allclose(
-        raw.get_ydata(), losses, rtol=1e-12
-    )
-    heights = np.asarray(smooth.get_ydata())
-    assert smooth.get_label() == "one" and heights[60] == pytest.approx(losses[59:62].mean())
-
-
-STAGES = "stage,step,loss\n1,25,5\n1,50,4\n2,25,3\n"
-
-
-@pytest.mark.parametrize("text", [None, "step\n1\n"])
-def test_what_are_no_losses_by_step_are_refused(text: str | None, tmp_path: Path) -> None:
-    path = tmp_path / "loss.csv"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=r"is no loss\.csv"):
-        draw_curves({"one": path})
-
-
-def test_a_stage_begins_after_the_one_before(tmp_path: Path) -> None:
-    (tmp_path / "loss.csv").write_text(STAGES)
-    figure, _ = draw_curves({"one": tmp_path / "loss.csv"})
-    assert list(figure.axes[0].get_lines()[0].get_xdata()) == [25, 50, 75]
-
-
 def test_pass_at_k_has_a_panel_a_run_and_a_line_a_method(tmp_path: Path) -> None:
     right = {"llada": [[1, 0], [1, 0], [0, 0]], "mine": [[1, 1], [1, 0], [1, 0]]}
     figure, _ = draw_pass_at_k([seeded(tmp_path / "a", right), seeded(tmp_path / "b", right)])
@@ -227,7 +194,7 @@ def test_runs_of_samples_are_drawn_without_another_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert cli.main(["--pass-at-k", str(run.folder), "--out", str(out)]) == 0
     assert {path.name for path in out.iterdir()} == {"pass-at-k.pdf", "pass-at-k.png"}
-    with pytest.raises(UserError, match="or --out with --curves or --pass-at-k"):
+    with pytest.raises(UserError, match="or --out with --pass-at-k"):
         cli.main(["--pass-at-k", str(run.folder)])
 
 
@@ -236,8 +203,7 @@ def test_the_command_writes_what_it_can_the_same_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = sized_run(tmp_path / "run")
-    (tmp_path / "loss.csv").write_text("step,loss\n1,3.0\n2,2.5\n")
-    command = [str(run.folder), "--curves", f"base={tmp_path / 'loss.csv'}", "--out"]
+    command = [str(run.folder), "--out"]
     for out in ("one", "two"):
         assert cli.main([*command, str(tmp_path / out)]) == 0
     names = {
@@ -247,7 +213,6 @@ def test_the_command_writes_what_it_can_the_same_twice(
         "front",
         "front-gsm8k",
         "front-math",
-        "curves",
     }
     written = list((tmp_path / "one").glob("[!.]*"))
     assert {path.name for path in written} == {
