@@ -107,9 +107,10 @@ def test_the_suites_run(outside: Path) -> None:
     [
         ("animals=", "\nB. owl\n", "B"),
         ("programs=", "add(a, b)", "assert add(1, 2) == 3\nassert add(-1, 1) == 0"),
+        ("holes=", "Anna has 2 apples", "First, 2 + 3 = 5. The answer is 5."),
     ],
 )
-def test_choices_and_programs_run_and_are_judged(
+def test_choices_programs_and_holes_run_and_are_judged(
     outside: Path, start: str, prompt: str, gold: str
 ) -> None:
     if start == "programs=" and choose().sandbox is None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CachingLM
+from lm_eval.utils import make_table
 
 from harness import cli
 from harness.errors import UserError
@@ -182,6 +183,14 @@ def test_answers_of_another_method_are_not_taken_from_a_cache(
     for other in ({"method": "threshold"}, {"method": "llada", "block_length": 8}):
         with pytest.raises(ValueError, match=r"--use_cache: the file has answers of .*llada"):
             texts(**other)
+
+
+def test_lm_evals_tables_have_their_heads() -> None:
+    """With older versions of pytablewriter its columns are called A, B and C."""
+    results = {"copies": {"alias": "copies", "acc,none": 0.5, "acc_stderr,none": "N/A"}}
+    meta = {"versions": {"copies": 1}, "n-shot": {"copies": 0}, "higher_is_better": {}}
+    head = make_table({"results": results, **meta}).partition("\n")[0]
+    assert "Tasks" in head and "Metric" in head and "|A" not in head.replace(" ", "")
 
 
 MINE = """
