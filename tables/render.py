@@ -163,8 +163,8 @@ def show(tables: Sequence[Table], folder: Path) -> None:
     widest = console.options.update(width=WIDEST)
     for table in tables:
         part = table
-        if console.measure(_grid(table), options=widest).maximum > console.width:
-            groups = [group for group, _ in table.groups if group]
+        groups = [group for group, _ in table.groups if group]
+        if groups and console.measure(_grid(table), options=widest).maximum > console.width:
             part = table.of_group(MEAN_TITLE if MEAN_TITLE in groups else groups[-1])
         console.print(_grid(part))
         for letter, meaning in part.marks.items():

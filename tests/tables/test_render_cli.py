@@ -23,6 +23,15 @@ from tables import render as cli
 from tables.output import write_pdf
 
 
+def test_a_table_without_groups_of_columns_is_printed_however_narrow_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    save(tmp_path, full_items())
+    assert cli.main([str(tmp_path), "--measures"]) == 0
+    assert "responses.md" in capsys.readouterr().out
+
+
 def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path / "run", full_items())
     assert cli.main([str(tmp_path / "run")]) == 0
