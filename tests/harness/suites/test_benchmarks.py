@@ -63,7 +63,8 @@ def test_a_right_response_passes_and_a_wrong_one_does_not(suite: str, data: Path
 @pytest.mark.parametrize(
     "suites",
     [
-        "humaneval_plus,mbpp_plus,ifeval,gpqa,aime2024",
+        "mbpp_plus,aime2024",
+        pytest.param("humaneval_plus,ifeval,gpqa", marks=pytest.mark.slow),
         pytest.param("bbh", marks=pytest.mark.slow),  # 27 data sets with long prompts
     ],
 )
