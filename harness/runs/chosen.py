@@ -21,7 +21,8 @@ def chosen_items(given: str | Items, config: RunConfig, limit: int | None) -> It
         limit: at most so many of each suite, the first ones.
 
     Raises:
-        UserError: text that names no items, or a run that has nothing wrong.
+        UserError: text that names no items, or a run that has nothing wrong, or other generated
+            problems.
     """
     if isinstance(given, dict):
         chosen = given
@@ -48,7 +49,13 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _wrong_items(folder: Path, config: RunConfig) -> Items:
     """The problems that a run has a wrong response to, by a method that both runs have; where they
     share none, by any of its methods."""
-    items = checked_items(read_run(folder, windows=False))
+    run = read_run(folder, windows=False)
+    there = run.config.data
+    if isinstance(there, str) and there != config.data:
+        raise UserError(
+            f"--items {WRONG}{folder}: its numbers are of --data {there}; give that too"
+        )
+    items = checked_items(run)
     methods = config.methods.keys() & set(items["method"]) or set(items["method"])
     wrong = items[(items["verdict"] == 0) & items["method"].isin(methods)]
     chosen = {}

@@ -132,3 +132,14 @@ def test_items_do_not_join_a_run_that_is_numbered_by_its_limit(tmp_path: Path) -
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="choose another --out for --items"):
         grown(options)
+
+
+def test_wrong_items_of_other_generated_problems_are_refused(tmp_path: Path) -> None:
+    folder = wrong_run(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["config"]["data"] = "generated-dev"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="its numbers are of --data generated-dev; give that too"):
+        config_of(*LLADA, "--items", f"wrong:{folder}")
+    config = config_of(*LLADA, "--items", f"wrong:{folder}", "--data", "generated-dev")
+    assert config["items"] == {"gsm8k": (1,)}
