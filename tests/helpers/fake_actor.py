@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def path_of(folder: Path, method: str, suite: str, item: int) -> Path:
 class FakeActor(Actor):
     """Says that it decoded."""
 
-    def load(self, *given: Any) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
+    def load(self, *given: Any) -> tuple[dict[str, Any], dict[str, Sequence[int]], dict[str, Any]]:
         config = given[1]
         device = Path(os.environ[FOLDER], f"device {self.hello()['gpus']}")
         environment = {
@@ -44,7 +44,7 @@ class FakeActor(Actor):
         }
         made = {"environment": environment, "weights": {}, "data": {"files": files}, "code": {}}
         self._worker: Any = self
-        return made, dict.fromkeys(config.suites, ITEMS), {"at": "now"}
+        return made, dict.fromkeys(config.suites, range(ITEMS)), {"at": "now"}
 
     def receipt(self) -> dict[str, Any]:
         return {"at": "later"}
