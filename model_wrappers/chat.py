@@ -124,7 +124,8 @@ def encode_template(backbone: Backbone, template: str, length: int) -> Tensor:
     ids: list[int] = []
     for part in HOLE.split(template):
         if HOLE.fullmatch(part):
-            ids += [backbone.mask_id] * part.count("___")
+            tokens = part.count("___")
+            ids += [backbone.mask_id] * tokens
         else:
             ids += backbone.text_tokenizer()(part, add_special_tokens=False).input_ids
     if backbone.mask_id not in ids or len(ids) > length:

@@ -69,7 +69,7 @@ class EndOptions(SampleOptions, frozen=True, kw_only=True):
         confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives confidences, so
             that they are committed last, or re-masked first. They are predicted as often as
             without it. "official": above temperature 0 EoT alone, as in LLaDA's `generate`, which
-            takes EOS out of other logits there (ML-GSAI/LLaDA, issue 137).
+            takes EOS out of other logits there (ML-GSAI/LLaDA#137).
         stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text
             stays.
     """

@@ -46,8 +46,8 @@ laws only. Factorization error: LLaDA in random order is exact at one token a st
 depend on one another are drawn independently. Selection bias: ranked by confidence even one token a step misses the
 joint, because the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is
 exact too. FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but
-its law is the same for every window, every draft and without speculation. With top_p the joint is the product of the
-truncated conditionals.
+its law is the same for every window, every draft and without speculation.
+With top_p the joint is the product of the truncated conditionals.
 SSD is left out: it is defined at temperature 0 only."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from msgspec import UNSET
 
-from harness.measures.marks import setting_of
+from harness.measures.marks import options_of, setting_of
 from harness.measures.table import (
     REFERENCE,
     checked_items,
@@ -280,7 +280,7 @@ def _misjudged(run: Run) -> dict[str, str]:
 
 
 def _unlike_authors(run: Run) -> dict[str, str]:
-    """By suite what the base model's authors decode with, and this run does not."""
+    """By suite what the base model's authors decode with, where no method does."""
     config = run.config
     texts = {}
     for suite, model in config.models.get("base", {}).items():
@@ -288,19 +288,16 @@ def _unlike_authors(run: Run) -> dict[str, str]:
         if entry is None or config.generated:
             continue
         decoding = entry.decoding_on(suite)
-        prompt = "chat" if config.prompt is UNSET else config.prompt
-        theirs = {"temperature": decoding.temperature, "prompt": decoding.prompt}
-        ours: dict[str, Any] = {"temperature": config.temperature or 0.0, "prompt": prompt}
-        same = [name for name in config.methods if config.methods[name].method == decoding.decoder]
-        if same:
-            theirs |= decoding.options
-            ours |= setting_of(run, same[0], suite).options
-        unlike = [f"{name}={value}" for name, value in theirs.items() if ours.get(name) != value]
-        if not same:
-            options = [f"{name}={value}" for name, value in decoding.options.items()]
-            unlike = [decoding.decoder, *options, *unlike]
-        if unlike:
-            texts[suite] = f"{_listed(unlike)}: {entry.source}"
+        theirs = decoding.settings()
+        alike = [
+            name
+            for name, method in config.methods.items()
+            if method.method == decoding.decoder
+            and theirs.items() <= options_of(run, name, suite).items()
+        ]
+        if not alike:
+            settings = [f"{name}={value}" for name, value in theirs.items()]
+            texts[suite] = f"{_listed([decoding.decoder, *settings])}: {entry.source}"
     return texts
 
 

@@ -4,7 +4,10 @@ A mark is a letter with one meaning in every table. What else settings have in p
 run card.
 """
 
+from typing import Any
+
 import pandas as pd
+from msgspec import UNSET
 
 from harness.measures.table import (
     DISTURBED,
@@ -33,6 +36,16 @@ SIMILAR = (90, 110)  # length of responses in percent of LLaDA's, as printed, wi
 def setting_of(run: Run, method: str, suite: str) -> Setting:
     """A method's settings on a suite, as recorded; empty ones where nothing is."""
     return run.config.methods.get(method, Method()).suites.get(suite, Setting())
+
+
+def options_of(run: Run, method: str, suite: str) -> dict[str, Any]:
+    """A method's options on a suite, and the run's temperature and prompt, by name."""
+    config = run.config
+    return {
+        **setting_of(run, method, suite).options,
+        "temperature": config.temperature or 0.0,
+        "prompt": "chat" if config.prompt is UNSET else config.prompt,
+    }
 
 
 def tuned_on_these(run: Run, method: str, suite: str) -> bool:

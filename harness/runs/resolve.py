@@ -48,6 +48,8 @@ MANY = 100
 # fewer are under way.
 CHUNK = 5
 BATCHED_CHUNK = 32
+# What a model's authors decode with, by the option that it stands for.
+OF_AUTHORS = {"methods": "decoder", "temperature": "temperature", "prompt": "prompt"}
 COMMON = ("gen_length", "block_length", "stop_at_eos")
 
 
@@ -169,14 +171,15 @@ def as_published(options: RunOptions, suites: Suites) -> RunOptions:
         decodings.append(entry.decoding_on(suite))
     named = vars(options).get("named", frozenset())
     changes: dict[str, Any] = {}
-    for name in {"methods", "temperature", "prompt"} - named:
-        field = "decoder" if name == "methods" else name
-        values = list(dict.fromkeys(getattr(decoding, field) for decoding in decodings))
+    for name, attribute in OF_AUTHORS.items():
+        if name in named:
+            continue
+        values = list(dict.fromkeys(getattr(decoding, attribute) for decoding in decodings))
         if len(values) > 1:
             texts = " or ".join(map(str, values))
             raise UserError(
-                f"--published: the {field} is {texts}, by suite: run these suites apart, or give"
-                f" --{name}"
+                f"--published: the {attribute} is {texts}, by suite: run these suites apart, or"
+                f" give --{name}"
             )
         changes[name] = values[0]
     changed = replace(options, **changes)

@@ -31,6 +31,10 @@ class Decoding(NamedTuple):
     temperature: float
     prompt: str
 
+    def settings(self) -> dict[str, Any]:
+        """Options, temperature and prompt by name."""
+        return {**self.options, "temperature": self.temperature, "prompt": self.prompt}
+
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings, and perhaps accuracies in percent, of one source: a repository with commit and
@@ -176,12 +180,7 @@ def published_accuracy(
         same_model = Path(entry.model).name.lower() == name
         if suite not in entry.accuracy or not same_model or decoding.decoder != decoder:
             continue
-        theirs = {
-            **(entry.settings(suite) or {}),
-            **decoding.options,
-            "temperature": decoding.temperature,
-            "prompt": decoding.prompt,
-        }
+        theirs = (entry.settings(suite) or {}) | decoding.settings()
         judge = f", with {entry.judge}" if entry.judge else ""
         source = f"published in {entry.source}{judge}"
         known.append(Accuracy(entry.accuracy[suite], source, differences(decoder, ours, theirs)))

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pandas as pd
-from msgspec import UNSET
 
 from harness.measures.intervals import UNCERTAINTY, means, with_intervals
-from harness.measures.marks import setting_of, with_marks
+from harness.measures.marks import options_of, setting_of, with_marks
 from harness.measures.table import (
     MEASURES,
     REFERENCE,
@@ -170,14 +169,12 @@ def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str, st
     otherwise = []
     labels = method_labels(run)
     titles = suite_titles(run)
-    prompt = "chat" if run.config.prompt is UNSET else run.config.prompt
     for method, suite in zip(frame["method"], frame["suite"], strict=True):
         decoder = run.config.methods[method]
         setting = setting_of(run, method, suite)
         lengths = {name: getattr(setting, name) for name in LENGTHS}
         model = run.config.models.get(decoder.role, {}).get(suite, "")
-        of_run = {"temperature": run.config.temperature or 0.0, "prompt": prompt}
-        settings = {**lengths, **setting.options, **of_run}
+        settings = lengths | options_of(run, method, suite)
         published = published_accuracy(model, decoder.method, suite, settings)
         numbers.append(math.nan if published is None else published.percent)
         if published is None:

@@ -247,7 +247,7 @@ def test_greedy_decoding_that_users_report_to_fail_is_marked_and_said(
 ) -> None:
     line = ("--methods", "llada,threshold,fef-2")
     config = resolved(data, *line, suites="gsm8k")
-    assert "DreamLM/Dream issues 56, 72, 84" in capsys.readouterr().err
+    assert "DreamLM/Dream#56, #72, #84" in capsys.readouterr().err
     resolved(data, *line, "--temperature", "0.1", suites="gsm8k")
     resolved(data, *line, model=LLADA, suites="gsm8k")
     assert "users report" not in capsys.readouterr().err
@@ -257,4 +257,14 @@ def test_greedy_decoding_that_users_report_to_fail_is_marked_and_said(
     table = render(run)["main.md"]
     (row,) = (line for line in table.splitlines() if line.startswith("| LLaDA "))
     assert " [g] " in row
-    assert r"- authors decode with: dream, top\_p=0.9, alg=entropy, temperature=0.1:" in table
+    theirs = r"dream, top\_p=0.9, alg=entropy, temperature=0.1, prompt=chat: DreamLM/Dream"
+    assert f"- authors decode with: {theirs}" in table
+
+
+def test_a_run_that_decodes_as_the_authors_do_has_no_line_about_them(
+    data: Path, tmp_path: Path
+) -> None:
+    config = resolved(data, "--published", suites="gsm8k")
+    record = config.to_json() | {"data": {"gsm8k": "0"}}
+    run = save(tmp_path, [item("dream", "gsm8k", 0)], config=record)
+    assert "authors decode with" not in render(run)["main.md"]
