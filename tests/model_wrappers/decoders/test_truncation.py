@@ -35,6 +35,16 @@ def test_one_token_that_is_left_is_the_likeliest(
         assert torch.equal(out.tokens, greedy)
 
 
+@pytest.mark.parametrize("truncation", [{"top_p": 0.6}, {"top_k": 2}])
+def test_drafts_of_the_model_itself_are_truncated_too(truncation: dict[str, Any]) -> None:
+    """In windows of one a draft has the target's distribution, so none is rejected. The law does
+    not tell: it is the target's whatever the draft."""
+    options = {"gen_length": 12, "steps": 1, "window": 1, "temperature": 1.0, **truncation}
+    for seed in range(4):
+        trace = decode(Unmasked(real=5, seed=seed), PROMPT, "fef", seed=seed, **options).trace
+        assert [window.accepted for window in trace.windows] == [1] * 12
+
+
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("truncation", [{"top_p": 0.7}, {"top_k": 2}])
 def test_fef_samples_from_the_product_of_truncated_conditionals(

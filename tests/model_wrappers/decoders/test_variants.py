@@ -127,6 +127,28 @@ def test_where_nothing_is_sure_the_leftmost_mask_is_committed(
     assert log.position == list(range(LENGTH))
 
 
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("threshold", {"tau": 0.9}), ("factor", {"f": 0.1}), ("entropy", {"gamma": 0.2})],
+)
+def test_a_single_sure_position_goes_before_the_leftmost(
+    method: str, options: dict[str, Any]
+) -> None:
+    """Of three positions the last is sure; then the two others come from the left."""
+    log = EventLog()
+    logits_LV = torch.tensor([[0.5, 0.5, 0.0], [0.4, 0.6, 0.0], [0.3, 0.7, 0.0], [0.01, 0.99, 0.0]])
+    decode(
+        FixedLogits(logits_LV.log()),
+        torch.tensor([0]),
+        method,
+        gen_length=3,
+        fallback="leftmost",
+        observer=log,
+        **options,
+    )
+    assert log.position == [2, 0, 1]
+
+
 @pytest.mark.parametrize("fallback", ["surest", "leftmost"])
 @pytest.mark.parametrize("method", ["threshold", "factor", "entropy"])
 def test_what_is_sure_is_committed_whatever_the_fallback(method: str, fallback: str) -> None:
