@@ -4,7 +4,7 @@ import pytest
 import torch
 from fakes import tiny_llada
 
-from harness.bench.decoders import bench_methods, options_of, with_timed_calls
+from harness.bench.decoders import bench_methods, bench_prompts, options_of, with_timed_calls
 from harness.bench.shapes import Shape, Work, estimate
 from harness.runs.selection import methods_named
 from model_wrappers import decode, load_backbone
@@ -24,6 +24,12 @@ def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
     assert (table["calls, ms"] < table["decoder, ms"]).all()
+
+
+def test_decoders_are_not_compared_on_prompts_without_text() -> None:
+    """On random ids every decoder is unsure, and its speedup is not that on text."""
+    with pytest.raises(ValueError, match="has no tokenizer; text needs one"):
+        bench_prompts(tiny_llada())
 
 
 @pytest.mark.parametrize("method", ["llada", "fef-two-stream"])
