@@ -96,6 +96,18 @@ SPACES = {
         {"threshold": (0.5, 0.6, 0.7, 0.8), "threshold_back": (0.8, 0.9, 0.95), **UNMASKING},
         blocks=False,
     ),
+    "flash": Space(
+        "flash",
+        "Flash-dLLM",
+        {
+            "threshold": (0.7, 0.8, 0.9, 0.95),
+            "gamma": (0.3, 0.5, 0.8, 0.9),
+            "verify": (True, False),
+            "window": (8, 16, 32),
+            "tracked": (None, 16, 64),
+        },
+        blocks=False,
+    ),
     "editing": Space(
         "block",
         "Editing",

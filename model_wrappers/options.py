@@ -20,6 +20,7 @@ from msgspec import Meta, Struct, inspect
 
 MOST = {int: 2**31 - 1, float: 1e30}  # beyond these, int64 and float32 may overflow in a decoder
 Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 AboveZero = Annotated[float, Meta(gt=0)]

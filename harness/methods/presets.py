@@ -128,6 +128,7 @@ PRESETS = {
     "entropy": Preset("Entropy", "entropy"),
     "klass": Preset("KLASS", "klass"),
     "wino": Preset("WINO", "wino"),
+    "flash": Preset("Flash-dLLM", "flash"),
     "freedave": Preset("FreeDave", "freedave"),
     "pc-sampler": Preset("PC-Sampler", "pc_sampler", {"baseline": "nano"}),
     "prophet": Preset("Prophet", "prophet"),
@@ -173,12 +174,12 @@ _GROUPS = {
         " entropy(gamma=3.0|1.0|0.3), entropy, entropy(gamma=0.01),"
         " fef-fast, fef-two-stream-1, fef-two-stream, fef-two-stream(anchor=16),"
         " fef-two-stream(steps=4), fef-two-stream-1(refresh_below=0.5|0.7|0.9),"
-        " klass, wino, freedave, prophet, pc-sampler, ssd, ddosp, dcd,"
+        " klass, wino, flash, freedave, prophet, pc-sampler, ssd, ddosp, dcd,"
         " llada+dual, threshold+dual, factor+dual, entropy+dual, klass+dual, wino+dual"
     ),
     "decoders": (
         "llada, llada/2, llada/4, llada/8, ssd, ddosp, dcd,"
-        " threshold, factor, entropy, klass, wino, freedave, pc-sampler, prophet,"
+        " threshold, factor, entropy, klass, wino, flash, freedave, pc-sampler, prophet,"
         " fef-1, fef-2, fef-4"
     ),
     "blocks": (

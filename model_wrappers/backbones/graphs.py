@@ -75,7 +75,9 @@ class Slots:
         self._buffers = buffers
         self._slot_N = slot_N
 
-    def update(self, key_1HND: Tensor, value_1HND: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_1HND: Tensor, value_1HND: Tensor, layer_idx: int, **_: Any
+    ) -> tuple[Tensor, Tensor]:
         """Take the new keys and values of a layer; the buffers as a whole, (1, H, C, D)."""
         keys, values = (layers[layer_idx] for layers in self._buffers)
         keys.index_copy_(2, self._slot_N, key_1HND)
@@ -172,7 +174,8 @@ class GraphedForward:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         run = self._model.current()
-        if run is not self._forward or len(ids_BN) > 1:
+        shows_queries = cache is not None and cache.shows_queries
+        if run is not self._forward or len(ids_BN) > 1 or shows_queries:
             return run(*call)
         if self._version != self._forward.versions:  # graphs hold the weights that were there
             self._version = self._forward.versions

@@ -319,7 +319,9 @@ def _run(
         shape = (*call.ids_BN.shape, -1, layer.head)
         query_BHND, key_BHND, value_BHND = (part.view(shape).transpose(1, 2) for part in parts)
         if call.cache is not None:
-            key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
+            key_BHND, value_BHND = call.cache.update(
+                key_BHND, value_BHND, number, query_1HND=query_BHND
+            )
         attending.append((query_BHND, key_BHND, value_BHND))
         begin = end
     is_ragged = len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1

@@ -32,7 +32,12 @@ class KeyValues:
 
     A call says first how it writes (`begin`); then every layer hands over its new keys and values
     (`update`) and gets all that there are; in the end they count (`end`).
+
+    Attributes:
+        shows_queries: it reads the queries of a call too; such a call takes no CUDA graph.
     """
+
+    shows_queries = False
 
     def __init__(self) -> None:
         self._keys: list[Tensor] = []

@@ -141,6 +141,14 @@ METHODS: dict[str, Decoder] = {
     "wino": _here(
         "wino", needs_extend=True, may_leave_masks=True, whole_sequence=True, label="WINO"
     ),
+    "flash": _here(
+        "flash",
+        semi_autoregressive=False,
+        needs_extend=True,
+        may_leave_masks=True,
+        whole_sequence=True,
+        label="Flash-dLLM",
+    ),
     "freedave": _here("freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"),
     "pc_sampler": _here("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
     "dream": _here("dream", semi_autoregressive=False, may_leave_masks=True, label="Dream"),

@@ -310,7 +310,7 @@ def test_a_plain_configuration_of_two_items_runs(tmp_path: Path) -> None:
 
 # A traced run of every decoder, which is not recorded unless it replays to its tokens and windows
 PRESETS = (
-    "llada,ssd,ddosp,dcd,threshold,factor,entropy,klass,wino,freedave,pc-sampler,prophet,dream,fef-2,"
+    "llada,ssd,ddosp,dcd,threshold,factor,entropy,klass,wino,flash,freedave,pc-sampler,prophet,dream,fef-2,"
     "fef-fast,"
     "block(editing_threshold=0.99)"
 )

@@ -264,7 +264,7 @@ def test_a_block_model_is_tuned_with_its_own_decoders() -> None:
         decoders_for(False)
     )
     assert set(decoders_for(True)) - set(decoders_for(False)) == {"editing", "s2d2", "linear"}
-    assert set(decoders_for(False)) - set(decoders_for(True)) == {"wino"}
+    assert set(decoders_for(False)) - set(decoders_for(True)) == {"wino", "flash"}
 
 
 def own_settings(decoders: str, name: str, budget: int = 10) -> list[str]:
