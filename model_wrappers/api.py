@@ -203,23 +203,29 @@ def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
     Raises:
         ValueError: it decodes other models.
     """
-    causal = blocks is not None and blocks.causal
-    has_mask = blocks is None or blocks.masks
-    wrong = None
-    if causal and not decoder.causal:
-        wrong = "decodes diffusion models, and this one is autoregressive: use ar"
-    elif decoder.causal and not causal:
+    wrong = _unfit_attention(decoder, blocks)
+    if blocks is not None and blocks.causal:
+        if not decoder.causal:
+            wrong = "decodes diffusion models, and this one is autoregressive: use ar"
+    elif decoder.causal:
         wrong = "decodes autoregressive models, and this is a diffusion model"
-    elif decoder.canvases and has_mask:
+    elif blocks is not None and not blocks.masks:
+        if not decoder.canvases:
+            wrong = "reads masks, and this model has none, it denoises random tokens: use renoise"
+    elif decoder.canvases:
         wrong = "decodes models that denoise random tokens, and this one has a mask"
-    elif not causal and not has_mask and not decoder.canvases:
-        wrong = "reads masks, and this model has none, it denoises random tokens: use renoise"
-    elif blocks is None and decoder.blocks_only:
-        wrong = "decodes models that attend in blocks, and this one attends to the whole sequence"
-    elif blocks is not None and not causal and decoder.whole_sequence:
-        wrong = f"attends to the whole sequence, and the model in blocks of {blocks.length}"
     if wrong is not None:
         raise ValueError(f"{decoder.name} {wrong}")
+
+
+def _unfit_attention(decoder: Decoder, blocks: Blocks | None) -> str | None:
+    """Why a decoder of masked tokens does not fit how a model attends; None if it fits."""
+    if blocks is None:
+        if decoder.blocks_only:
+            return "decodes models that attend in blocks; this one attends to the whole sequence"
+    elif decoder.whole_sequence and not blocks.causal:
+        return f"attends to the whole sequence, and the model in blocks of {blocks.length}"
+    return None
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:

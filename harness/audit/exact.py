@@ -40,15 +40,16 @@ DIFFUSION_STEPS = (1, 2, 4)
 TRUNCATED = SampleOptions(top_p=0.7)  # of the rows whose joint is the truncated chain's
 PROMPT = torch.tensor([0])  # oracles ignore it
 NOTE = """\
-TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked (runs: how many).
-sampled: from as many samples as runs; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact
-laws only. Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that
-depend on one another are drawn independently. Selection bias: ranked by confidence even one token a step misses the
-joint, because the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is
-exact too. FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but
-its law is the same for every window, every draft and without speculation.
-With top_p the joint is the product of the truncated conditionals.
-SSD is left out: it is defined at temperature 0 only."""
+TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked
+(runs: how many). sampled: from as many samples as runs; the TV is right within the bound with 95%
+confidence. KL: KL(p* || law), exact laws only. Factorization error: LLaDA in random order is exact
+at one token a step and not at more, where tokens that depend on one another are drawn
+independently. Selection bias: ranked by confidence even one token a step misses the joint, because
+the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a
+time is exact too. FeF at one diffusion step is exact. At more steps its re-masking by low
+confidence is such a selection, but its law is the same for every window, every draft and without
+speculation. With top_p the joint is the product of the truncated conditionals. SSD is left out: it
+is defined at temperature 0 only."""
 
 
 @dataclass(frozen=True)
@@ -139,24 +140,15 @@ def broken_residual() -> AbstractContextManager[object]:
 
 
 def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Case]:
-    """Every decoder that is defined at temperature 1. `schedule` receives DDOSP's schedule for this
-    table."""
+    """Every decoder that is defined at temperature 1.
+
+    Args:
+        table: the joint.
+        unlike: a draft model of another joint.
+        schedule: the file that receives DDOSP's schedule for this table.
+    """
     length = table.dim()
-    listed = []
-    for label, remasking in (
-        ("LLaDA, random order", "random"),
-        ("LLaDA, low confidence", "low_confidence"),
-    ):
-        for quota in sorted({1, 2, length}):
-            if length % quota == 0:
-                must = ""
-                if quota > 1:
-                    must = "differ"
-                elif remasking == "random":
-                    must = "equal"
-                options = {"steps": length // quota, "remasking": remasking}
-                top = quota if remasking == "random" else None
-                listed.append(Case(label, f"{quota} a step", "llada", options, must, quota=top))
+    listed = llada_cases(length)
     quotas = optimal_schedule(oracle.information_profile(table), max(1, length // 2))
     write_atomically(schedule, json.dumps({"quotas": [quotas]}) + "\n")
     options = {"steps": len(quotas), "schedule": str(schedule)}
@@ -170,42 +162,58 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
         Case("entropy", "gamma 1.0", "entropy", {"gamma": 1.0}),
     ]
     known = {case.method for case in listed} | {"fef"}
-    listed += [
-        Case(method, "defaults", method)
-        for method, decoder in METHODS.items()
-        if method not in known
-        and not decoder.greedy_only
-        and not decoder.needs_extend  # a table has no attention
-    ]
+    for method, decoder in METHODS.items():
+        # A table has no attention.
+        if method not in known and not decoder.greedy_only and not decoder.needs_extend:
+            listed.append(Case(method, "defaults", method))
+    return listed + fef_cases(length, unlike)
+
+
+def llada_cases(length: int) -> list[Case]:
+    """LLaDA at one, two and all tokens a step. In random order one a step is exact; drawing several
+    independently is not, in any order."""
+    at_random = []
+    by_confidence = []
+    for quota in sorted({1, 2, length}):
+        if length % quota:
+            continue
+        shown = f"{quota} a step"
+        must = "differ" if quota > 1 else ""
+        options = {"steps": length // quota, "remasking": "random"}
+        at_random.append(
+            Case("LLaDA, random order", shown, "llada", options, must or "equal", quota=quota)
+        )
+        options = {"steps": length // quota, "remasking": "low_confidence"}
+        by_confidence.append(Case("LLaDA, low confidence", shown, "llada", options, must))
+    return at_random + by_confidence
+
+
+def fef_cases(length: int, unlike: TableBackbone) -> list[Case]:
+    """FeF-DLLM by windows, drafts and ways to accept: exact at one step, also with top_p. At more
+    steps all ways must have one law. Last, one that is wrong on purpose."""
     windows = sorted({min(window, length) for window in (1, 2, 4)})
+    other_draft = {"window": 2, "draft": unlike}
     variants: list[tuple[str, dict[str, Any]]] = [("no speculation", {"speculative": False})]
     variants += [(f"window {window}", {"window": window}) for window in windows]
-    variants.append(("window 2, other draft", {"window": 2, "draft": unlike}))
-    jointly = {"window": 2, "draft": unlike, "acceptance": "block"}
-    variants.append(("window 2, other draft, accepted jointly", jointly))
+    variants += [
+        ("window 2, other draft", other_draft),
+        ("window 2, other draft, accepted jointly", other_draft | {"acceptance": "block"}),
+    ]
+    settings: list[tuple[str, dict[str, Any], str]] = []
     for steps in DIFFUSION_STEPS:
-        label = "FeF, 1 step" if steps == 1 else f"FeF, {steps} steps"
-        must = "equal" if steps == 1 else ""
-        listed += [
-            Case(label, shown, "fef", {"steps": steps} | more, must, label)
-            for shown, more in variants
-        ]
-    label = f"FeF, top_p {TRUNCATED.top_p}"
-    listed += [
-        Case(label, shown, "fef", {"steps": 1, "top_p": TRUNCATED.top_p} | more, "equal", label)
-        for shown, more in variants
-    ]
-    broken = {"steps": 1, "window": 2, "draft": unlike}
-    return [
-        *listed,
-        Case(
-            "FeF, broken residual",
-            "self-check, 1 step, window 2, other draft",
-            "fef",
-            broken,
-            "broken",
-        ),
-    ]
+        if steps == 1:
+            settings.append(("FeF, 1 step", {"steps": 1}, "equal"))
+        else:
+            settings.append((f"FeF, {steps} steps", {"steps": steps}, ""))
+    truncated = {"steps": 1, "top_p": TRUNCATED.top_p}
+    settings.append((f"FeF, top_p {TRUNCATED.top_p}", truncated, "equal"))
+    listed = []
+    for label, options, must in settings:
+        for shown, more in variants:
+            listed.append(Case(label, shown, "fef", options | more, must, label))
+    broken = "self-check, 1 step, window 2, other draft"
+    options = {"steps": 1} | other_draft
+    return [*listed, Case("FeF, broken residual", broken, "fef", options, "broken")]
 
 
 def audit_law(
@@ -278,32 +286,39 @@ def law_table(results: list[Result]) -> pd.DataFrame:
 def law_failures(results: list[Result]) -> list[str]:
     """The failed checks, one line each; a sampled law fails only beyond a bound that holds for all
     of them."""
-    failures = []
     level = LEVEL / len(results)
+    failures = []
     for result in results:
         name = f"{result.case.decoder} ({result.case.shown})"
-        bound = result.measured.bound(level)
-        if result.case.must == "equal" and result.distance > EXACT + bound:
-            failures.append(
-                f"{name} is not exact: total variation {result.distance:.3g} to the joint"
-            )
-        if result.case.must == "differ" and result.distance <= EXACT and not bound:
-            failures.append(
-                f"{name} looks exact: total variation {result.distance:.3g} to the joint"
-            )
-        if result.case.must == "broken" and result.distance <= SEEN + bound:
-            hint = "; raise --samples" if bound else ""
-            failures.append(
-                f"{name} is not caught: total variation {result.distance:.3g} to the joint{hint}"
-            )
-        if result.reference is not None and result.to_reference is not None:
-            away = result.to_reference
-            bound = bound + result.reference.bound(level)
-            if away > EXACT + bound:
-                failures.append(
-                    f"{name} has another law than without speculation: total variation {away:.3g}"
-                )
+        for failure in (_joint_failure(result, level), _reference_failure(result, level)):
+            if failure:
+                failures.append(f"{name} {failure}")
     return failures
+
+
+def _joint_failure(result: Result, level: float) -> str:
+    """How a law is unlike what is claimed of it and the joint; "" if it is not."""
+    bound = result.measured.bound(level)
+    must = result.case.must
+    distance = f"total variation {result.distance:.3g} to the joint"
+    if must == "equal" and result.distance > EXACT + bound:
+        return f"is not exact: {distance}"
+    if must == "differ" and result.distance <= EXACT and not bound:
+        return f"looks exact: {distance}"
+    if must == "broken" and result.distance <= SEEN + bound:
+        hint = "; raise --samples" if bound else ""
+        return f"is not caught: {distance}{hint}"
+    return ""
+
+
+def _reference_failure(result: Result, level: float) -> str:
+    """How a law is unlike that of the first case with its reference; "" if it is not."""
+    if result.reference is None or result.to_reference is None:
+        return ""
+    bound = result.measured.bound(level) + result.reference.bound(level)
+    if result.to_reference <= EXACT + bound:
+        return ""
+    return f"has another law than without speculation: total variation {result.to_reference:.3g}"
 
 
 def draw_laws(results: list[Result], folder: Path) -> None:

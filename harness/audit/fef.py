@@ -178,8 +178,9 @@ CHAINS: dict[str, dict[str, Any]] = {
 NO_SPECULATION = "no speculation"
 SELF_CHECK = "self-check: broken residual, other draft"
 NOTE = """\
-TV between laws at temperature 1, all branches walked. Every way to decode a chain must have the law of decoding it one
-position at a time; the self-check must not. To full verification it is the distance of the chain, not an error."""
+TV between laws at temperature 1, all branches walked. Every way to decode a chain must have the law
+of decoding it one position at a time; the self-check must not. To full verification it is the
+distance of the chain, not an error."""
 
 
 def random_llada(

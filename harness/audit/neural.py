@@ -38,8 +38,9 @@ from model_wrappers.transfers import to_host
 
 GEN_LENGTH = 64  # of the masked response after a prompt of a file
 NOTE = """\
-TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
-after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
+TV between the next w response tokens drawn at once from their marginals, given a fully masked
+response, and drawn one after the other, at temperature 1. The bound (Hoeffding) is for the mean
+over these very prompts."""
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,11 @@ ANCHORS: tuple[int | None, ...] = (1, 8, 16, 24, 32, None)
 FRESH_BELOW = (0.5, 0.7, 0.9)
 STREAM_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 STREAMS_NOTE = """\
-TV between the target of two-stream verification and the paper's at the same position, given the same tokens before it:
-mean over the positions of reference responses (dev problems), with a 95% interval over responses; and how often both
-have the same most likely token. anchor: positions per context pass; whole: one pass for all, and another one where the
-best token has a probability below `fresh below`. contexts: context passes a response."""
+TV between the target of two-stream verification and the paper's at the same position, given the
+same tokens before it: mean over the positions of reference responses (dev problems), with a 95%
+interval over responses; and how often both have the same most likely token. anchor: positions per
+context pass; whole: one pass for all, and another one where the best token has a probability below
+`fresh below`. contexts: context passes a response."""
 
 
 @dataclass(frozen=True)

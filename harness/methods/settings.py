@@ -84,6 +84,8 @@ def setting_of(
         tuned = ", ".join(preset.suites)
         raise UserError(f"{where}: not tuned for {suite}, but for {tuned}")
     check_blocks(decoder, blocks)
+    if blocks is not None and blocks.causal:
+        blocks = None
 
     published, source = settings_of_decoder(decoder.name, family, suite, model)
     suite_options = _of_decoder(defaults.get("options", {}), decoder)
@@ -93,25 +95,17 @@ def setting_of(
 
     gen_length = options.pop("gen_length", defaults["gen_length"])
     options.pop("block_length", None)
-    if blocks is not None and blocks.causal:
-        blocks = None
-    if blocks is not None:
+    if blocks is None:
+        block_length = _block_length(decoder, gen_length, defaults, chosen, given)
+    else:
         block_length = given.get("block_length", blocks.length) or gen_length
         if options.get("cache", "none") != "none":
             raise UserError(
                 f"{where}: a block model keeps finished blocks, exactly; it takes no cache"
             )
-    else:
-        block_length = _block_length(decoder, gen_length, defaults, chosen, given)
     check_lengths(gen_length, block_length)
-
     if preset.tokens_per_step is not None and "steps" not in options:
-        options["steps"] = gen_length // preset.tokens_per_step
-        if gen_length % (preset.tokens_per_step * (gen_length // block_length)):
-            raise UserError(
-                f"{where}: {preset.tokens_per_step} tokens a step do not divide blocks of"
-                f" {block_length}"
-            )
+        options["steps"] = _steps(preset.tokens_per_step, gen_length, block_length, where)
     if getattr(decoder.options(), "stop_at_eos", False):
         # What only some rows do by default is part of their records.
         options.setdefault("stop_at_eos", True)
@@ -125,6 +119,17 @@ def setting_of(
         setting.attends = blocks.length
     setting.tuned_on = preset.tuned_on.get(suite) or UNSET
     return setting
+
+
+def _steps(per_step: int, gen_length: int, block_length: int, where: str) -> int:
+    """The steps of a response at so many tokens a step.
+
+    Raises:
+        UserError: they do not fill a block.
+    """
+    if gen_length % (per_step * (gen_length // block_length)):
+        raise UserError(f"{where}: {per_step} tokens a step do not divide blocks of {block_length}")
+    return gen_length // per_step
 
 
 def _of_decoder(values: Values, decoder: Decoder) -> dict[str, Any]:

@@ -219,14 +219,19 @@ def describe_status(folder: Path) -> str:
     left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
     if left_out:
         lines.append(f"left out: {left_out}")
-    state = FINISHED
-    if held(folder):
-        state = "goes on"
-    elif not all_done:
-        state = f"stopped; go on with {command_name()} run --resume --out {folder}"
-    elif not all(scored.values()):
-        state = f"decoded, and not all scored; score it with {command_name()} score {folder}"
+    state = _state(folder, all_done, all(scored.values()))
     return "\n".join([state, *lines])
+
+
+def _state(folder: Path, all_done: bool, all_scored: bool) -> str:
+    """Whether a run goes on, or what to do next."""
+    if held(folder):
+        return "goes on"
+    if not all_done:
+        return f"stopped; go on with {command_name()} run --resume --out {folder}"
+    if not all_scored:
+        return f"decoded, and not all scored; score it with {command_name()} score {folder}"
+    return FINISHED
 
 
 def _scored(

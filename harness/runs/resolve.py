@@ -126,20 +126,10 @@ def resolve(options: RunOptions) -> ResolvedRun:
         prompt=_set_if(options.prompt == "plain", "plain"),
         chat_template_args=_set_if(bool(template_args), template_args),
     )
-    if options.items is not None:
-        items = chosen_items(options.items, config, options.limit)
-        config = structs.replace(config, items=items, limit=None)
-        if workers is not None:
-            # A worker need not have the folder of the run that the items are wrong in.
-            workers = replace(workers, options=replace(workers.options, items=items, limit=None))
+    config, workers = _with_items(options, config, workers)
     _say_misjudged(suites, config)
     _say_greedy(config)
-    if len(config.draws) > 1 and not options.temperature:
-        print(
-            "at temperature 0 a method that draws nothing gives a problem the same response every"
-            " time; --temperature 0.7 draws tokens",
-            file=sys.stderr,
-        )
+    _say_same_responses(config)
     return ResolvedRun(
         config,
         suites,
@@ -150,6 +140,29 @@ def resolve(options: RunOptions) -> ResolvedRun:
         one_at_a_time=_from_outside(decoders) if options.batch is None else frozenset(),
         given=resumed(options),
     )
+
+
+def _with_items(
+    options: RunOptions, config: RunConfig, workers: Workers | None
+) -> tuple[RunConfig, Workers | None]:
+    """The items that were chosen in the place of a limit, for workers too."""
+    if options.items is None:
+        return config, workers
+    items = chosen_items(options.items, config, options.limit)
+    if workers is not None:
+        # A worker need not have the folder of the run that the items are wrong in.
+        workers = replace(workers, options=replace(workers.options, items=items, limit=None))
+    return structs.replace(config, items=items, limit=None), workers
+
+
+def _say_same_responses(config: RunConfig) -> None:
+    """A line where several seeds or samples can be expected to write the same."""
+    if len(config.draws) > 1 and not config.temperature:
+        print(
+            "at temperature 0 a method that draws nothing gives a problem the same response every"
+            " time; --temperature 0.7 draws tokens",
+            file=sys.stderr,
+        )
 
 
 def as_published(options: RunOptions, suites: Suites) -> RunOptions:

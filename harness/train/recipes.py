@@ -4,7 +4,7 @@ options override."""
 import json
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -182,51 +182,70 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         raise UserError(
             f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}"
         ) from error
-    clash = next(_clashes(made, objective, preset, given), None)
-    if clash is not None:
-        raise UserError(clash)
+    _check_given(made, given)
+    _check_blocks(made, objective, preset)
+    _check_objective(made, objective, given)
+    _check_mix(made)
     return made
 
 
-def _clashes(made: Recipe, objective: str, preset: str, given: Mapping[str, Any]) -> Iterator[str]:
-    """What of a recipe does not fit together, or not the objective."""
-    two_stream = made.mask == "two-stream"
-    blocks = made.block_length is not None
+def _check_given(made: Recipe, given: Mapping[str, Any]) -> None:
+    """Options that say the same thing twice are refused."""
     if "global_batch" in given and "accumulation" in given:
-        yield (
+        raise UserError(
             "--global-batch sets the accumulation by the number of processes; leave"
             " --accumulation out"
         )
     if "epochs" in given and ("steps" in given or made.data is None):
-        yield (
+        raise UserError(
             f"--epochs {made.epochs} are of --data FILE, and say the steps; leave --epochs or"
             " --steps out"
         )
-    if made.random_orders and (blocks or not two_stream):
-        yield (
-            f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length"
-        )
+
+
+def _check_blocks(made: Recipe, objective: str, preset: str) -> None:
+    """What belongs to block models needs blocks, and an objective that has them."""
     if made.blocks and objective != "llada":
-        yield f"preset {preset} corrupts in blocks, for objective llada; not {objective}"
-    if not blocks and (made.prefixes or made.first_weight != 1):
-        yield "--prefixes and --first-weight are of blocks: add --block-length"
-    if made.prefixes and objective != "fef":
-        yield (
-            f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not"
-            f" {objective}"
-        )
-    if objective == "ar" and blocks:
-        yield (
+        raise UserError(f"preset {preset} corrupts in blocks, for objective llada; not {objective}")
+    if made.block_length is None:
+        if made.prefixes or made.first_weight != 1:
+            raise UserError("--prefixes and --first-weight are of blocks: add --block-length")
+        if made.mask == "linear":
+            raise UserError("--mask linear is of blocks: add --block-length")
+    elif objective == "ar":
+        raise UserError(
             f"--block-length {made.block_length} is of diffusion models, and objective ar trains"
             " another"
         )
-    if made.mask == "linear" and not blocks:
-        yield "--mask linear is of blocks: add --block-length"
+
+
+def _check_objective(made: Recipe, objective: str, given: Mapping[str, Any]) -> None:
+    """What belongs to FeF-DLLM's targets, or to two streams, is refused elsewhere."""
+    two_stream = made.mask == "two-stream"
+    if made.random_orders and (made.block_length is not None or not two_stream):
+        raise UserError(
+            f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length"
+        )
+    if made.prefixes and objective != "fef":
+        raise UserError(
+            f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not"
+            f" {objective}"
+        )
     if made.mask != "full" and objective != "fef":
-        yield f"--mask {made.mask} needs objective fef, not {objective}; use --mask full"
+        raise UserError(f"--mask {made.mask} needs objective fef, not {objective}; use --mask full")
     if two_stream and "positions" in given:
-        only = "two-stream trains all positions from an anchor on"
-        yield f"--positions {made.positions} needs --mask full; {only}"
-    if made.mix is not None and (not set(made.mix) <= set(GENERATED) or not any(made.mix.values())):
-        wanted = f"a whole number of blocks, not all 0, for suites of {', '.join(GENERATED)}"
-        yield f"--mix {json.dumps(made.mix)} must give {wanted}"
+        raise UserError(
+            f"--positions {made.positions} needs --mask full; two-stream trains all positions from"
+            " an anchor on"
+        )
+
+
+def _check_mix(made: Recipe) -> None:
+    """A mixture gives every suite that it names a whole share, and one of them more than none."""
+    if made.mix is None:
+        return
+    if not set(made.mix) <= set(GENERATED) or not any(made.mix.values()):
+        raise UserError(
+            f"--mix {json.dumps(made.mix)} must give a whole number of blocks, not all 0, for"
+            f" suites of {', '.join(GENERATED)}"
+        )

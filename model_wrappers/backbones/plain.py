@@ -169,23 +169,8 @@ class PlainForward:
     def _learn(self) -> None:
         """Take the weights of all layers, where they are known, and remember what that depends
         on."""
+        self._learn_modules()
         inner = self._inner
-        self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
-        self._attributes = [vars(module) for module in self._modules]
-        parts = ("_modules", "_parameters", "_buffers")
-        self._parts = [
-            attributes[part]
-            for attributes in self._attributes
-            for part in parts
-            if attributes[part]
-        ]
-        hooks = ("_forward_hooks", "_forward_pre_hooks")
-        self._hooks = [attributes[hook] for attributes in self._attributes for hook in hooks]
-        # One that was made in inference mode, as by a load in a decoder, counts no changes.
-        self._rotary_buffers = [
-            buffer for buffer in inner.rotary_emb.buffers() if not buffer.is_inference()
-        ]
-        self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
         layers = [_known(layer) for layer in inner.layers]
         self._layers = [layer for layer in layers if layer is not None]
         self.is_plain = (
@@ -202,6 +187,23 @@ class PlainForward:
         self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
         self._seen = self._look()
         self.versions += 1
+
+    def _learn_modules(self) -> None:
+        """Take what `_look` looks at: modules, their parts and hooks, and the buffers of angles."""
+        inner = self._inner
+        self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
+        self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
+        self._attributes = [vars(module) for module in self._modules]
+        self._parts = []
+        self._hooks = []
+        for attributes in self._attributes:
+            parts = [attributes[name] for name in ("_modules", "_parameters", "_buffers")]
+            self._parts += [part for part in parts if part]
+            self._hooks += [attributes["_forward_hooks"], attributes["_forward_pre_hooks"]]
+        # One that was made in inference mode, as by a load in a decoder, counts no changes.
+        self._rotary_buffers = [
+            buffer for buffer in inner.rotary_emb.buffers() if not buffer.is_inference()
+        ]
 
     def _look(self) -> tuple[Any, ...]:
         """What plain numbers depend on, beside the values of weights; before every call, so it must
@@ -434,25 +436,15 @@ def _known(layer: Any) -> Layer | None:
         return None
     attention: Any = layer.self_attn
     mlp: Any = layer.mlp
+    is_dense = _is_of(mlp, "MLP") and type(mlp.act_fn) in (nn.SiLU, SiLUActivation)
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     norms += [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
-    linear = [getattr(attention, name, None) for name in PROJECTIONS]
-    is_dense = _is_of(mlp, "MLP") and type(mlp.act_fn) in (nn.SiLU, SiLUActivation)
+    linear: list[Any] = [getattr(attention, name, None) for name in PROJECTIONS]
     if is_dense:
         linear += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    experts = set() if is_dense else {*mlp.modules()}  # they run as they are
-    is_known = (
-        _is_of(attention, "Attention")
-        and (is_dense or type(mlp).__name__ in SPARSE)
-        and all(_is_of(norm, "RMSNorm") for norm in norms)
-        and all(type(projection) is nn.Linear for projection in linear)
-        and all(_is_untouched(module) for module in layer.modules() if module not in experts)
-    )
-    if not is_known:
+    if not _are_known(layer, norms, linear, is_dense):
         return None
-    weights = [
-        (projection.weight, projection.bias) for projection in linear if projection is not None
-    ]
+    weights = [(projection.weight, projection.bias) for projection in linear]
     before, after, *by_head = (_norm_of(norm) for norm in norms)
     return Layer(
         before=before,
@@ -466,6 +458,19 @@ def _known(layer: Any) -> Layer | None:
         head=attention.head_dim,
         groups=attention.num_key_value_groups,
     )
+
+
+def _are_known(layer: Any, norms: list[Any], linear: list[Any], is_dense: bool) -> bool:
+    """Whether the parts of a layer are of known types, and untouched."""
+    is_known = (
+        _is_of(layer.self_attn, "Attention")
+        and (is_dense or type(layer.mlp).__name__ in SPARSE)
+        and all(_is_of(norm, "RMSNorm") for norm in norms)
+        and all(type(projection) is nn.Linear for projection in linear)
+    )
+    # Experts run as they are.
+    experts = set() if is_dense else {*layer.mlp.modules()}
+    return is_known and all(map(_is_untouched, set(layer.modules()) - experts))
 
 
 def _shapes_of(layers: Sequence[Layer], head: Any) -> Shapes | None:

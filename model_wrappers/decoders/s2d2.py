@@ -13,7 +13,7 @@ first run, M tokens of a verification, K kept, V vocabulary.
 
 import math
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from model_wrappers.sampling import (
     token_probs,
 )
 from model_wrappers.trace import Rejected, Window, ways_of
-from model_wrappers.transfers import to_device, to_host
+from model_wrappers.transfers import to_host
 
 
 class S2D2Options(SampleOptions, frozen=True, kw_only=True):
@@ -65,80 +65,119 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
     Raises:
         ValueError: a model whose logits predict the next position.
     """
-    x_1L = request.x_1L
-    backbone = request.backbone
-    sampler = request.sampler
-    if backbone.reads_at:
+    if request.backbone.reads_at:
         raise ValueError(
             "s2d2 verifies with masks, whose logits must predict their own position; this model's"
             " do not"
         )
-    # of the probabilities that judge, where the drafts are the likeliest too
-    temperature = request.temperature or 1.0
-    accept_drafts = block_accept if options.acceptance == "block" else speculative_accept
-    by_match = options.acceptance == "match" and not request.temperature
     schedule = quotas(request.block_length, options.steps or request.block_length)
     for block in request.blocks():
-        begin = block.start
-        end = block.stop
         for step, quota in enumerate(schedule):
-            masked_N = request.masked(begin, end)
+            masked_N = request.masked(block.start, block.stop)
             if not len(masked_N):
                 break
-            logits_1NV, cache = backbone.context(x_1L, masked_N)
-            with sampler.timed():
-                draft_NV = token_probs(logits_1NV[0], temperature, options=options)
-                draft_N = sampler.tokens(draft_NV) if request.temperature else likeliest(draft_NV)
-            # masks without a gap, from the first on
-            run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
-            at_S = masked_N[:run]
-            draft_SV = draft_NV[:run]
-            token_N, confidence_N, expected_1 = to_host(
-                draft_N, probs_at(draft_NV, draft_N), expected(draft_SV)
-            )
+            draft, cache = draft_block(request, options, masked_N)
             committed = 0
-            if run >= options.min_span and float(expected_1) >= options.min_expected:
-                drafts = token_N[:run].tolist()
-                logits_SV = verify(request, begin, at_S, token_N[:run], cache)
-                with sampler.timed():
-                    target_SV = token_probs(logits_SV, temperature, options=options)
-                    if by_match:
-                        accepted_1, token_S = greedy_accept(likeliest(target_SV), draft_N[:run])
-                    else:
-                        accepted_1, token_S = accept_drafts(
-                            target_SV, draft_SV, draft_N[:run], sampler
-                        )
-                accepted_1, token_S, prob_S = to_host(
-                    accepted_1, token_S, probs_at(target_SV, token_S)
-                )
-                accepted = int(accepted_1)
-                committed = min(accepted + 1, run)
-                request.commit(
-                    at_S[:committed],
-                    token_S[:committed],
-                    prob_S[:committed],
-                    ways_of(committed, accepted, "corrected"),
-                )
-                if accepted < run:
-                    request.reject(
-                        partial(rejected, at_S, drafts, accepted, logits_1NV[0, :run], logits_SV)
-                    )
-                window = Window(0, step, int(at_S[0]) - request.start, run, accepted, committed)
-                request.record(window, at_S.tolist())
+            if len(draft.at_S) >= options.min_span and draft.expected >= options.min_expected:
+                logits_SV = verify(request, block.start, draft, cache)
+                committed = commit_accepted(request, options, step, draft, logits_SV)
             least = min(quota, len(masked_N)) - committed
             if least > 0:
-                left = slice(committed, None)
                 commit_best(
                     request,
-                    masked_N[left],
-                    token_N[left],
-                    confidence_N[left],
+                    masked_N[committed:],
+                    draft.token_N[committed:],
+                    draft.confidence_N[committed:],
                     least,
                     options.threshold,
                 )
         if options.stop_at_eos and fill_after_eos(request):
             return
         request.finish(block)
+
+
+class Draft(NamedTuple):
+    """What a step proposes at the N masks of the block, the first S of which are a run without a
+    gap.
+
+    Attributes:
+        at_S: positions of the run.
+        token_N: tokens, on the CPU.
+        confidence_N: their probabilities.
+        expected: how many drafts of the run can be expected to be accepted.
+        draft_S: the run's tokens, where the model is, as are the next two.
+        probs_SV: what they were drawn from.
+        logits_SV: of the run.
+    """
+
+    at_S: Tensor
+    token_N: Tensor
+    confidence_N: Tensor
+    expected: float
+    draft_S: Tensor
+    probs_SV: Tensor
+    logits_SV: Tensor
+
+
+def draft_block(
+    request: Request, options: S2D2Options, masked_N: Tensor
+) -> tuple[Draft, KeyValues]:
+    """Draft every mask of the block in one pass; its keys and values are kept."""
+    run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
+    logits_1NV, cache = request.backbone.context(request.x_1L, masked_N)
+    with request.sampler.timed():
+        probs_NV = token_probs(logits_1NV[0], judging_temperature(request), options=options)
+        draft_N = request.sampler.tokens(probs_NV) if request.temperature else likeliest(probs_NV)
+    token_N, confidence_N, expected_1 = to_host(
+        draft_N, probs_at(probs_NV, draft_N), expected(probs_NV[:run])
+    )
+    draft = Draft(
+        masked_N[:run],
+        token_N,
+        confidence_N,
+        float(expected_1),
+        draft_N[:run],
+        probs_NV[:run],
+        logits_1NV[0, :run],
+    )
+    return draft, cache
+
+
+def judging_temperature(request: Request) -> float:
+    """That of the probabilities that judge drafts; at temperature 0 it is 1."""
+    return request.temperature or 1.0
+
+
+def commit_accepted(
+    request: Request, options: S2D2Options, step: int, draft: Draft, logits_SV: Tensor
+) -> int:
+    """Commit the accepted drafts and the correction of the next one; how many positions.
+
+    logits_SV: of the targets.
+    """
+    sampler = request.sampler
+    run = len(draft.at_S)
+    accept_drafts = block_accept if options.acceptance == "block" else speculative_accept
+    with sampler.timed():
+        target_SV = token_probs(logits_SV, judging_temperature(request), options=options)
+        if options.acceptance == "match" and not request.temperature:
+            accepted_1, token_S = greedy_accept(likeliest(target_SV), draft.draft_S)
+        else:
+            accepted_1, token_S = accept_drafts(target_SV, draft.probs_SV, draft.draft_S, sampler)
+    accepted_1, token_S, prob_S = to_host(accepted_1, token_S, probs_at(target_SV, token_S))
+    accepted = int(accepted_1)
+    committed = min(accepted + 1, run)
+    request.commit(
+        draft.at_S[:committed],
+        token_S[:committed],
+        prob_S[:committed],
+        ways_of(committed, accepted, "corrected"),
+    )
+    if accepted < run:
+        request.reject(partial(rejected, draft, accepted, logits_SV))
+    window = Window(0, step, int(draft.at_S[0]) - request.start, run, accepted, committed)
+    request.record(window, draft.at_S.tolist())
+    return committed
 
 
 def expected(draft_SV: Tensor) -> Tensor:
@@ -151,18 +190,19 @@ def expected(draft_SV: Tensor) -> Tensor:
     return torch.exp(-entropy_S).cumprod(0).sum(0, keepdim=True)
 
 
-def verify(request: Request, begin: int, at_S: Tensor, draft_S: Tensor, cache: KeyValues) -> Tensor:
+def verify(request: Request, begin: int, draft: Draft, cache: KeyValues) -> Tensor:
     """The targets' logits (S, V): a mask at each position sees the blocks before its own, and the
     tokens before itself.
 
     Args:
         request: the response.
         begin: of the block.
-        at_S: positions of the drafts.
-        draft_S: the drafts.
+        draft: the drafts.
         cache: what the draft's pass kept, the block with its masks last, which is hidden again.
     """
     x_L = request.x_1L[0]
+    at_S = draft.at_S
+    draft_S = draft.token_N[: len(at_S)]
     kept = cache.get_seq_length()
     # the block's tokens, each seeing those before it
     chain_C = torch.arange(begin, int(at_S[-1]))
@@ -177,17 +217,12 @@ def verify(request: Request, begin: int, at_S: Tensor, draft_S: Tensor, cache: K
     return logits_1SV[0]
 
 
-def rejected(
-    at_S: Tensor,
-    drafts: list[int],
-    accepted: int,
-    draft_SV: Tensor,
-    target_SV: Tensor,
-) -> Rejected:
-    """The drafts from the first that was not accepted on. draft_SV, target_SV: logits."""
-    (token_R,) = to_device(draft_SV.device, torch.tensor(drafts[accepted:]))
+def rejected(draft: Draft, accepted: int, target_SV: Tensor) -> Rejected:
+    """The drafts from the first that was not accepted on. target_SV: logits."""
+    run = len(draft.at_S)
+    token_R = draft.token_N[accepted:run]
     draft_R, target_R = (
-        probs_at(token_probs(logits_SV[accepted:], 1.0), token_R)
-        for logits_SV in (draft_SV, target_SV)
+        probs_at(token_probs(logits_SV[accepted:], 1.0), draft.draft_S[accepted:])
+        for logits_SV in (draft.logits_SV, target_SV)
     )
-    return Rejected(at_S[accepted:].tolist(), drafts[accepted:], draft_R, target_R)
+    return Rejected(draft.at_S[accepted:].tolist(), token_R.tolist(), draft_R, target_R)

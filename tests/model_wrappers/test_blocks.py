@@ -432,7 +432,7 @@ def test_what_a_block_model_cannot_do_is_refused(
         model.logits(PROMPT[None])
     with pytest.raises(
         ValueError,
-        match="s2d2 decodes models that attend in blocks, and this one attends to the whole",
+        match="s2d2 decodes models that attend in blocks; this one attends to the whole",
     ):
         decode(tiny("a2d-qwen3"), PROMPT, "s2d2", gen_length=8)
     with pytest.raises(ValueError, match="block_length=4 must divide gen_length=10"):
