@@ -53,7 +53,7 @@ def checked_sections(options: AuditOptions) -> list[str]:
     named = {name.strip() for name in options.sections.split(",")}
     unknown = named - set(SECTIONS)
     if unknown:
-        names = ", ".join(sorted(unknown))
+        names = ", ".join(map(repr, sorted(unknown)))
         raise UserError(f"unknown section {names}; valid: {', '.join(SECTIONS)}")
     if options.tokens**options.positions > OUTCOMES:
         raise UserError(
