@@ -33,7 +33,7 @@ class AuditOptions:
         "neural, streams: dev problems per suite (default 10)", 10, least=1
     )
     gen_length: int | None = option(
-        "neural: tokens of the mnamed response (default: nano's, 64 for a file)", least=1
+        "neural: tokens of the masked response (default: nano's, 64 for a file)", least=1
     )
     chains: int = option("neural: chain samples per prompt, in one batch (default 16)", 16, least=1)
     span: int = option("neural: the largest w (default 16)", 16, least=1)
