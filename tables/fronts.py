@@ -7,12 +7,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from msgspec import structs
 
@@ -33,8 +33,10 @@ from tables.charts import (
 from tables.series import Series, series_of_rows
 
 # offsets around a point, in points: the nearest first
-DISTANCES = (5, 11, 18, 27)
+DISTANCES = (5, 11, 18, 27, 38)
 ANGLES = [math.pi / 4 * side for side in range(8)]
+# More names than these are read better in a legend.
+MOST_NAMES = 10
 
 
 def _aligned(offset: float, after: str, before: str) -> str:
@@ -45,7 +47,8 @@ def _aligned(offset: float, after: str, before: str) -> str:
 
 
 def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
-    """Write each series' name next to its highest point, where it covers no point and no name.
+    """Write each series' name next to its highest point, where it covers no point and no name, and
+    no whisker either if there is such a place.
 
     Args:
         figure, axes: where the series are drawn already.
@@ -55,40 +58,66 @@ def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
         Whether all had a place; if one had none, nothing is written.
     """
     figure.draw_without_rendering()  # the layout, which decides what covers what
-    inside = axes.get_window_extent()
     size = figure.dpi / 72 * 5  # of a dot, in pixels
-    dots = [point for each in series for point in zip(each.x, each.y, strict=True)]
-    pixels = axes.transData.transform(dots)
-    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in pixels]
-    written: list[Any] = []
-    for each in series:
-        best = int(np.argmax(each.y))
-        for distance, angle in itertools.product(DISTANCES, ANGLES):
-            x = math.cos(angle)
-            y = math.sin(angle)
-            line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.4}
-            text = axes.annotate(
-                each.name,
-                (each.x[best], each.y[best]),
-                (distance * x, distance * y),
-                textcoords="offset points",
-                ha=_aligned(x, "left", "right"),
-                va=_aligned(y, "bottom", "top"),
-                fontsize=6,
-                arrowprops=line if distance > DISTANCES[0] else None,
-            )
-            box = text.get_window_extent()
-            within = inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1)
-            if within and not any(box.overlaps(other) for other in taken):
-                taken.append(box)
-                written.append(text)
-                break
-            text.remove()
-        else:
-            for text in written:
-                text.remove()
+    taken = [box for points in series for box in _dots(axes, points, size)]
+    whiskers = [box for points in series for box in _whiskers(axes, points)]
+    written: list[Annotation] = []
+    for points in series:
+        text = _named(axes, points, [*taken, *whiskers]) or _named(axes, points, taken)
+        if text is None:
+            for other in written:
+                other.remove()
             return False
+        taken.append(_text_box(text))
+        written.append(text)
     return True
+
+
+def _named(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | None:
+    """The name of a series at the nearest place that covers nothing; None if there is no place."""
+    inside = axes.get_window_extent()
+    best = int(np.argmax(points.y))
+    for distance, angle in itertools.product(DISTANCES, ANGLES):
+        x = math.cos(angle)
+        y = math.sin(angle)
+        line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.4}
+        text = axes.annotate(
+            points.name,
+            (points.x[best], points.y[best]),
+            (distance * x, distance * y),
+            textcoords="offset points",
+            ha=_aligned(x, "left", "right"),
+            va=_aligned(y, "bottom", "top"),
+            fontsize=6,
+            arrowprops=line if distance > DISTANCES[0] else None,
+        )
+        box = _text_box(text)
+        within = inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1)
+        if within and not any(box.overlaps(other) for other in taken):
+            return text
+        text.remove()
+    return None
+
+
+def _text_box(text: Annotation) -> Bbox:
+    """What a text covers, in pixels, without its line."""
+    text.get_window_extent()  # which puts it in its place
+    return Text.get_window_extent(text)
+
+
+def _dots(axes: Axes, points: Series, size: float) -> list[Bbox]:
+    """What the points of a series cover, in pixels."""
+    pixels = axes.transData.transform(list(zip(points.x, points.y, strict=True)))
+    return [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in pixels]
+
+
+def _whiskers(axes: Axes, points: Series) -> list[Bbox]:
+    """What the vertical intervals of a series cover, in pixels."""
+    if points.y_whiskers is None:
+        return []
+    lines = zip(points.x, points.y, *points.y_whiskers, strict=True)
+    ends = [[(x, y - below), (x, y + above)] for x, y, below, above in lines]
+    return [Bbox(axes.transData.transform(line)).padded(1) for line in ends]
 
 
 def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | None = None) -> Drawn:
@@ -140,7 +169,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
-    if not name_points(figure, axes, series):
+    if len(series) > MOST_NAMES or not name_points(figure, axes, series):
         figure.set_size_inches(*new_figure(2.3, entries=list(rows_of))[0].get_size_inches())
         legend_below(figure, axes)
     return figure, left_out
