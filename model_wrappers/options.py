@@ -137,7 +137,9 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
     values = {name: python_number(value) for name, value in values.items()}
     for name in values:
         if name not in names:
-            raise ValueError(f"unknown option {name!r} for {whose}{meant(name, names, whole=True)}")
+            # A struct has its inherited fields first; a reader looks for the decoder's.
+            valid = sorted(names, key=lambda field: field not in kind.__annotations__)
+            raise ValueError(f"unknown option {name!r} for {whose}{meant(name, valid, whole=True)}")
         if not str(values[name]).isprintable():  # it is part of a method's name in the records
             raise ValueError(f"option {name}={values[name]!r} for {whose} must be printable text")
     try:

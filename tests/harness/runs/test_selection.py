@@ -93,7 +93,7 @@ def test_a_cache_is_an_option(
         ("fef(steps=0)", "option steps=0 for fef must be a whole number in .1, 1000."),
         (
             "fef(step=3)",
-            r"unknown option 'step' for fef; did you mean steps\?; valid: top_p",
+            r"unknown option 'step' for fef; did you mean steps\?; valid: steps",
         ),
         ("treshold", r"treshold: unknown method; did you mean threshold\?$"),
         ("gsm8k-hard", "gsm8k-hard: unknown method; gsm8k-hard is a suite, for --suite$"),
