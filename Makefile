@@ -20,13 +20,19 @@ GPU ?= results/runs/gpu.json
 # At night, where it can be had.
 DOCKER := $(if $(shell docker info >/dev/null 2>&1 && echo yes),docker,no-docker)
 SLURM := $(if $(and $(filter root,$(shell whoami)),$(wildcard /etc/debian_version)),test-slurm,no-slurm)
+# The site, whose packages come from PyPI; DOCS= leaves it out.
+DOCS ?= docs
 
-# The versions in constraints.txt were tried with these Pythons; with another one pip chooses.
+# The versions in constraints.txt were tried with these Pythons; with another one pip chooses. Compiling all modules of
+# all packages takes as long as the rest; Python compiles those that are imported.
 TRIED := 3.11 3.12
+INSTALL = $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(TRIED)".split())' \
+    && constraint="--constraint constraints.txt"; \
+    $(BIN)/python -m pip install --quiet --no-compile $$constraint --editable
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
-.PHONY: run test test-all test-slurm parity audit nightly no-slurm docker no-docker check tables gpu clean \
+.PHONY: run test test-all test-slurm parity audit nightly no-slurm docker no-docker docs check tables gpu clean \
     gate gate-batch gate-blocks gate-run blocks-run golden golden-blocks
 .NOTPARALLEL: # each target takes all cores, and the gate measures speed
 
@@ -56,7 +62,7 @@ audit: $(VENV)/.installed
 	$(BIN)/python -m harness.audit --sections law,lemma,chains
 
 # What .ci/run has no time for: run it on a machine that does nothing else. With --keep-going one failure hides no other.
-nightly: test-all audit parity gate gate-batch gate-blocks $(SLURM) $(DOCKER)
+nightly: test-all audit parity gate gate-batch gate-blocks $(SLURM) $(DOCKER) $(DOCS)
 
 no-slurm:
 	@echo "test-slurm is skipped: it needs root and Debian"
@@ -68,6 +74,12 @@ docker:
 
 no-docker:
 	@echo "docker is skipped: it does not run here"
+
+# The pages as a site with search and the API; any warning is an error. The theme is maintained until May 2027, and says
+# at each build that Zensical succeeds it.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the site is in site/; for its search: $(PYTHON) -m http.server --directory site"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -123,15 +135,17 @@ gpu:
 	mkdir -p $(dir $(GPU))
 	$(ANY) -m harness.bench --gpu --out $(GPU)
 
-# Compiling all modules of all packages takes as long as the rest; Python compiles those that are imported.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "installing into $(VENV): 2.3 GB, some 3 minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(TRIED)".split())' \
-	    && constraint="--constraint constraints.txt"; \
-	    $(BIN)/python -m pip install --quiet --no-compile $$constraint --editable ".[dev]"
+	$(INSTALL) ".[dev]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	@echo "installing what the site is made with into $(VENV): 110 MB"
+	$(INSTALL) ".[docs]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) site .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -49,8 +49,18 @@ _loaded: dict[Path, PluginName] = {}
 
 
 def register_preset(name: str, preset: Preset) -> Preset:
-    """Make a preset that `--methods` takes by its name. Raises ValueError for a bad preset, or a
-    name that is taken."""
+    """Have `--methods` take a preset by its name.
+
+    Args:
+        name: of the preset.
+        preset: a decoder with options.
+
+    Returns:
+        The preset.
+
+    Raises:
+        ValueError: a bad preset, or a name that is taken.
+    """
     if PRESETS.get(name) == preset:
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
@@ -64,8 +74,17 @@ def register_preset(name: str, preset: Preset) -> Preset:
 
 
 def register_suite(suite: Suite) -> Suite:
-    """Make a suite that `--suite` takes by its name. Raises ValueError for a bad suite, or a name
-    that is taken."""
+    """Have `--suite` take a suite by its name.
+
+    Args:
+        suite: with its name.
+
+    Returns:
+        The suite.
+
+    Raises:
+        ValueError: a bad suite, or a name that is taken.
+    """
     if SUITES.get(suite.name) == suite:
         return suite
     _check_name("suite", suite.name, set(SUITES), SUITE_NAME)  # part of file names

@@ -75,9 +75,19 @@ def evaluate(
 ) -> Evaluation:
     """Do what the command line does, and return the run as pandas frames.
 
-    methods: as --methods, or a list of such elements and of decoders, functions of (request,
-    options), alone or as (function, {option: value}). options: those of the command line; None and
-    False stand for no value. Raises UserError or ValueError for what the command refuses.
+    Args:
+        methods: as --methods, or a list of such elements and of decoders, functions of (request,
+            options), alone or as (function, {option: value}).
+        suites: as --suite, or a list of such elements.
+        model: as --model.
+        limit: the first items of each suite; None is all.
+        options: those of the command line; None and False stand for no value.
+
+    Returns:
+        What the run measured.
+
+    Raises:
+        UserError or ValueError: what the command refuses.
     """
     for name, value in {"methods": methods, "suites": suites}.items():
         if value is None or isinstance(value, Mapping):
@@ -136,8 +146,14 @@ evaluate.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def open_run(folder: str | Path) -> Evaluation:
-    """What `evaluate` returned for a run, read from its folder. Raises UserError if it holds none,
-    or a damaged one."""
+    """What `evaluate` returned for a run, read from its folder.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        UserError: it holds no run, or a damaged one.
+    """
     from harness.measures.intervals import evaluated
     from harness.measures.seconds import read_measured
 

@@ -188,8 +188,18 @@ def sample(
     needed_1: Tensor | None = None,
     options: SampleOptions = ALL_TOKENS,
 ) -> Tensor:
-    """One token from each softmax(logits / T), truncated by the options: LongTensor (N,); the
-    likeliest at T = 0. needed_1: as for Sampler.tokens."""
+    """One token from the distribution of each row: softmax(logits / T), truncated.
+
+    Args:
+        logits_NV: the logits.
+        temperature: T; at 0 the likeliest token is taken.
+        sampler: draws.
+        needed_1: as for Sampler.tokens.
+        options: top_p and top_k.
+
+    Returns:
+        LongTensor (N,).
+    """
     if temperature == 0:
         return likeliest(logits_NV)
     with sampler.timed():

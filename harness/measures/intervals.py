@@ -248,10 +248,15 @@ WINDOWS = list(WindowRecord.__struct_fields__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a run measured. folder: its records and tables. items: a row per response. windows: one
-    per speculative window, with at least the columns WINDOWS. summary: a row per method and suite
-    (`summarise`). means: a row per method, the plain means of its numbers over the suites, of
-    methods that have all of the run's.
+    """What a run measured.
+
+    Attributes:
+        folder: its records and tables.
+        items: a row per response.
+        windows: a row per speculative window, with at least the columns WINDOWS.
+        summary: a row per method and suite (`summarise`).
+        means: a row per method, the plain means of its numbers over the suites, of methods that
+            have all of the run's.
     """
 
     folder: Path

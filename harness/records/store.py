@@ -76,10 +76,15 @@ TIMED = (
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read: `meta` is run.json; items, windows and passes are frames with one row per
-    line.
+    """A run as read.
 
-    speed: another run, of the same methods on some of the problems, that the seconds are of.
+    Attributes:
+        folder: of the run.
+        meta: run.json.
+        items: items.jsonl, a row per line.
+        windows: windows.jsonl, a row per line.
+        passes: passes.jsonl, a row per line.
+        speed: another run, of the same methods on some of the problems, that the seconds are of.
     """
 
     folder: Path
@@ -172,8 +177,15 @@ def _read_json(path: Path) -> Any:
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
-    """Read a run's folder, `windows` too. Raises UserError if it is none, or damaged, or if its
-    records disagree."""
+    """Read a run's folder.
+
+    Args:
+        folder: of the run.
+        windows: whether its windows are read.
+
+    Raises:
+        UserError: it is none, it is damaged, or its records disagree.
+    """
     folder = Path(folder)
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)

@@ -38,10 +38,13 @@ BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{
 
 @dataclass(frozen=True)
 class Problem:
-    """A generated problem: the user's turn, one of its correct responses, and its row in its
-    suite's file format.
+    """A generated problem.
 
-    key: what is asked, without names and wordings; the split is a hash of it.
+    Attributes:
+        key: what is asked, without names and wordings; the split is a hash of it.
+        question: the user's turn.
+        response: one of its correct responses.
+        row: the problem in its suite's file format.
     """
 
     key: str
@@ -65,11 +68,23 @@ def json_lines(rows: list[Row]) -> str:
 class Generator:
     """Generated problems of a suite, as a dataset in the format of a real file.
 
-    draw: one problem with one correct response of varying wording: with one alone every decoder
-    scores the same. file: below `data/`, of `content`; train_file: a second one that the loader
-    wants. dataset: OpenCompass's class, of the file or (by_folder) its folder; load, columns,
-    output, reader, rounds, evaluation: of its configuration. length: tokens of a response, in
-    blocks of block_length (None: one). problems_of: the suite whose problems these are.
+    Attributes:
+        draw: gives one problem with one correct response of varying wording: with one alone every
+            decoder scores the same.
+        file: of the problems, below `data/`.
+        dataset: OpenCompass's class, which loads the file.
+        columns: that the prompt reads.
+        output: the column that the evaluator reads.
+        rounds: the conversation, with columns in braces.
+        evaluation: OpenCompass's evaluator and postprocessors.
+        length: tokens of a response.
+        content: the file's text from its rows.
+        train_file: a second file that the loader wants.
+        by_folder: the class loads the folder of the file.
+        block_length: tokens of a block of the response (None: one block).
+        problems_of: the suite whose problems these are.
+        load: further arguments of the class.
+        reader: further settings of OpenCompass's reader.
     """
 
     draw: Callable[[Random], Problem]
@@ -107,12 +122,21 @@ class Training:
 
 @dataclass(frozen=True)
 class Suite:
-    """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs
-    model-written code.
+    """One benchmark.
 
-    configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated
-    alone), with `changes` to its dataset. foreign: known by its configuration alone. questions: a
-    user's file of problems. of_base: what its evaluator does with some responses of base models.
+    Attributes:
+        name: on the command line.
+        title: in tables.
+        lengths: settings for LLaDA-8B-Instruct.
+        configuration: OpenCompass's for the real problems (None: there are generated ones alone).
+        changes: to the configuration's dataset.
+        file: of the real problems, below `data/`; None is where the configuration says.
+        generator: of generated problems.
+        executes: whether scoring runs model-written code.
+        training: the format of its train file.
+        foreign: it is known by its configuration alone.
+        questions: a user's file of problems.
+        of_base: what its evaluator does with some responses of base models.
     """
 
     name: str
