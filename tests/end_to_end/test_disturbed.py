@@ -48,6 +48,15 @@ def timed_run(out: Path, threads: int, spinning: int = 0) -> Run:
     return read_run(out)
 
 
+def quiet_run(folder: Path, threads: int) -> Run:
+    """A run that nothing disturbed; another process may take a core once, and twice."""
+    for attempt in range(3):
+        run = timed_run(folder / f"quiet-{attempt}", threads)
+        if not measure(run)["disturbed"].sum():
+            return run
+    pytest.fail("three runs in turn were disturbed: this test needs an idle machine")
+
+
 def seconds_of(run: Run, method: str) -> npt.NDArray[np.float64]:
     items = run.items[run.items["method"] == method].sort_values("item")
     return items["seconds"].to_numpy(float)
@@ -66,8 +75,7 @@ def test_what_spins_moves_no_speed_or_is_marked(tmp_path: Path, threads: int) ->
     fault here."""
     if (os.cpu_count() or 1) < threads:
         pytest.skip(f"needs {threads} cores")
-    quiet = timed_run(tmp_path / "quiet", threads)
-    assert measure(quiet)["disturbed"].sum() == 0
+    quiet = quiet_run(tmp_path, threads)
     for spinning in (1, os.cpu_count() or 1):
         busy = timed_run(tmp_path / f"busy-{spinning}", threads, spinning)
         marks = measure(busy).set_index("method")["disturbed"]

@@ -23,6 +23,7 @@ WAYS: list[dict[str, Any]] = [
         {"method": method}
         for method in ("ssd", "dcd", "threshold", "factor", "entropy", "klass", "wino", "freedave")
     ),
+    {"method": "flash", "window": 4, "threshold": 0.3, "gamma": 0.1, "tracked": 4, "masked": 8},
     {"method": "ddosp", "steps": 4},
     {"method": "fef", "window": 3},
     {"method": "fef", "window": 3, "temperature": 1.0},

@@ -21,6 +21,7 @@ LLADA: dict[str, Any] = {"method": "llada", "block_length": 8}
 DECODERS: list[Any] = [
     {"verify": "two-stream", "refresh_below": 0.7, "order": "confidence"},
     LLADA | {"cache": "dual"},
+    {"method": "flash", "window": 4, "tracked": 8, "masked": 8},  # whose calls take no graphs
     *(
         pytest.param(options, marks=pytest.mark.slow)
         for options in (
