@@ -334,15 +334,15 @@ def _response(given: Tensor | None, backbone: BackboneLike, gen_length: int) -> 
 
 
 def _ids(
-    name: str, ids: Tensor, shape: tuple[int, ...], shape_text: str, backbone: BackboneLike
+    name: str, ids: Tensor, shape: tuple[int, ...], words: str, backbone: BackboneLike
 ) -> Tensor:
     """Token ids (N,) of the right shape and range, as (1, N) on the CPU.
 
-    shape_text: the shape for messages.
+    words: the shape for messages.
     """
     if ids.dtype not in (torch.int64, torch.int32) or ids.shape != shape:
         raise ValueError(
-            f"{name} must be integers of shape {shape_text}, not {ids.dtype} {tuple(ids.shape)}"
+            f"{name} must be integers of shape {words}, not {ids.dtype} {tuple(ids.shape)}"
         )
     if bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
         raise ValueError(f"{name} lie outside the vocabulary of {backbone.vocab_size} tokens")
