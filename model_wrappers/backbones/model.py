@@ -292,7 +292,7 @@ class Backbone:
         length = ids_BL.shape[1]
         device = self.device
         read = self._read_in_whole(positions, length, ids_BL.device)
-        there_BL, read = to_device(device, ids_BL, read)
+        ids_BL, read = to_device(device, ids_BL, read)
         position_1L = torch.arange(length, device=device)[None]
         mask = None
         if causal:
@@ -302,7 +302,7 @@ class Backbone:
         read_count = length if positions is None else positions.shape[-1]
         flop = flop_of(self.shapes, rows * length, length, rows * read_count)
         with counted(self.counter, rows, rows * length, flop=flop):
-            return self._run(there_BL, position_1L, mask, None, read)
+            return self._run(ids_BL, position_1L, mask, None, read)
 
     @torch.inference_mode()
     def extend(
@@ -336,7 +336,7 @@ class Backbone:
                 that is read is not preceded by that token in this call.
         """
         assert cache is not None or write == "append", "the call that starts a cache appends"
-        kept = KeyValues() if cache is None else cache
+        cache = KeyValues() if cache is None else cache
         read = self._read_in_piece(position_N, positions)
         device = self.device
         ids_1N, position_N, read, slot_N = to_device(device, ids_1N, position_N, read, slot_N)
@@ -344,14 +344,14 @@ class Backbone:
         if visible_NK is not None:
             mask = visible_NK[None, None].to(device, non_blocking=True)
         count = ids_1N.shape[1]
-        before = kept.get_seq_length()
+        before = cache.get_seq_length()
         keys = before if write == "replace" else before + count
         flop = flop_of(self.shapes, count, keys, positions.numel())
         with counted(self.counter, 1, count, before, flop):
-            kept.begin(count, write, position_N if slot_N is None else slot_N)
-            logits_1NV = self._run(ids_1N, position_N[None], mask, kept, read)
-            kept.end()
-        return logits_1NV, kept
+            cache.begin(count, write, position_N if slot_N is None else slot_N)
+            logits_1NV = self._run(ids_1N, position_N[None], mask, cache, read)
+            cache.end()
+        return logits_1NV, cache
 
     def _read_in_whole(
         self, positions: Tensor | None, length: int, device: torch.device

@@ -51,7 +51,8 @@ class TwoStreamVerifier(FullVerifier):
         self._segment_S = self._sees = self._elsewhere = torch.empty(0)
         self._clean: list[int] = []  # those of the segment's first tokens that the cache holds
         self._cache: KeyValues | None = None
-        self._cached = 0  # number of the context's tokens in the cache; clean ones come after them
+        # Number of the context's tokens in the cache; clean tokens come after them.
+        self._context_size = 0
 
     def segment(self, unresolved: list[int]) -> list[int]:
         """Make the context pass of the next `anchor` unresolved positions, and return these."""
@@ -72,7 +73,7 @@ class TwoStreamVerifier(FullVerifier):
         self._clean = []
         read_S = torch.tensor(segment)
         logits_1SV, self._cache = self._backbone.context(self._x_1L, read_S, self._cache)
-        self._cached = self._cache.get_seq_length()
+        self._context_size = self._cache.get_seq_length()
         self.arrange(segment)
         return dict(zip(segment, self._restricted(logits_1SV[0]), strict=True))
 
@@ -94,12 +95,12 @@ class TwoStreamVerifier(FullVerifier):
         ordinal_S1 = torch.arange(len(segment) + 1)
         # A context token of ordinal o is visible as long as it is not replaced by a clean one: o >=
         # s. Positions outside the segment have an ordinal above all others, so they always are.
-        outside_L = torch.full((self._cached,), len(segment) + 1)
+        outside_L = torch.full((self._context_size,), len(segment) + 1)
         ordinal_L = outside_L.index_put((self._segment_S,), ordinal_S1[:-1])
         self._sees = torch.cat(
             [ordinal_L >= ordinal_S1[:, None], ordinal_S1[:-1] < ordinal_S1[:, None]], 1
         )
-        position_K = torch.cat([torch.arange(self._cached), self._segment_S])
+        position_K = torch.cat([torch.arange(self._context_size), self._segment_S])
         distance_SK = self._segment_S[:, None] - position_K
         self._elsewhere = (distance_SK < 0) | (distance_SK > -self._backbone.reads_at)
 
@@ -127,7 +128,7 @@ class TwoStreamVerifier(FullVerifier):
 
         A query sees the committed tokens, and the context at all later positions but its own.
         """
-        # Another model has not the keys and values of the context: it runs the whole sequence.
+        # The cache is the target's: another model runs the whole sequence.
         if not self._draft.is_model_of(self._backbone):
             return super().draft(segment)
         window = segment[: self._options.window]
@@ -162,9 +163,9 @@ class TwoStreamVerifier(FullVerifier):
                 ones.
         """
         tokens: list[int] = self._x_1L[0, self._segment_S[:done]].tolist() + drafts
-        cached = self._keep(tokens[:done])
+        clean_count = self._keep(tokens[:done])
         self._clean = tokens
-        columns = self._cached + len(tokens)
+        columns = self._context_size + len(tokens)
         rows = slice(queries.start, queries.stop)
         # Unchained queries all see what the first one does: the row of the committed tokens.
         sees_QK = self._sees[rows if chained else [done], :columns]
@@ -179,11 +180,11 @@ class TwoStreamVerifier(FullVerifier):
             query_QK = query_QK.repeat_interleave(2, 0)
             itself_QQ = itself_QQ.repeat_interleave(2, 0).repeat_interleave(2, 1)
         # Clean token m sees the first m + 1 tokens, so itself too.
-        clean_CK = self._sees[cached + 1 : len(tokens) + 1, :columns]
+        clean_CK = self._sees[clean_count + 1 : len(tokens) + 1, :columns]
         itself_NQ = F.pad(itself_QQ, (0, 0, len(clean_CK), 0))
         visible_NK = torch.cat([torch.cat([clean_CK, query_QK]), itself_NQ], 1)
-        ids_N = torch.cat([torch.tensor(tokens[cached:], dtype=torch.long), ids_Q])
-        position_N = torch.cat([self._segment_S[cached : len(tokens)], at_Q])
+        ids_N = torch.cat([torch.tensor(tokens[clean_count:], dtype=torch.long), ids_Q])
+        position_N = torch.cat([self._segment_S[clean_count : len(tokens)], at_Q])
         # Read at the query's index; a backbone with reads_at -1 takes the logits of the one before.
         first = len(clean_CK) + tokens_per_query - 1
         read_Q = torch.arange(first, len(ids_N), tokens_per_query)
@@ -202,7 +203,7 @@ class TwoStreamVerifier(FullVerifier):
         size = 0
         while size < min(len(committed), len(self._clean)) and self._clean[size] == committed[size]:
             size += 1
-        surplus = self._cache.get_seq_length() - self._cached - size
+        surplus = self._cache.get_seq_length() - self._context_size - size
         if surplus:
             self._cache.forget(surplus)
         return size
