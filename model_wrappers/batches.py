@@ -120,8 +120,10 @@ class _Batch:
             with torch.inference_mode():
                 if isinstance(answer, BaseException):
                     call = response.throw(answer)
+                elif answer is None:
+                    call = response.switch()
                 else:
-                    call = response.switch(*(() if answer is None else (answer,)))
+                    call = response.switch(answer)
         # All others are raised once the running responses have finished (`at_once`).
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise

@@ -104,13 +104,16 @@ def meant(
         whole: whether the message lists all valid names in any case, as in the Python interface.
     """
     text = str(name)
-    if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
-        return f"; {text} is {kind}"
+    for kind, members in (kinds or {}).items():
+        if text in members:
+            return f"; {text} is {kind}"
     lowered = {valid_name.lower(): valid_name for valid_name in valid}
     close = [lowered[match] for match in get_close_matches(text.lower(), lowered, n=2)]
     names = ", ".join(lowered.values())
     listing = f"; valid: {names if whole else shorten(names, 100)}"
-    return f"; did you mean {' or '.join(close)}?{listing if whole else ''}" if close else listing
+    if not close:
+        return listing
+    return f"; did you mean {' or '.join(close)}?{listing if whole else ''}"
 
 
 def python_number(value: Any) -> Any:
