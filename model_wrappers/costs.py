@@ -35,9 +35,10 @@ def costs_of(backbone: Backbone, prompt_P: Tensor, out: Decoded) -> dict[str, An
     eos = int((out.tokens == backbone.eos_id).sum())
     # The text is complete with the first block that reaches the end of the content.
     if trace.block_seconds:
-        until_content = (seconds for end, seconds in trace.block_seconds if end >= content)
         costs["first_block_seconds"] = trace.block_seconds[0][1]
-        costs["content_seconds"] = next(until_content)
+        costs["content_seconds"] = next(
+            seconds for end, seconds in trace.block_seconds if end >= content
+        )
     return {
         "prompt_tokens": len(prompt_P),
         "prompt_hash": hash_of(prompt_P),

@@ -108,8 +108,9 @@ def _parts(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start, end
         return
     while start < end:
-        yield start, min(end, ledger.grid.end(start))
-        start = ledger.grid.end(start)
+        part_end = min(end, ledger.grid.end(start))
+        yield start, part_end
+        start = part_end
 
 
 def _estimate(

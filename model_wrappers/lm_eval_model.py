@@ -240,8 +240,7 @@ class FefDllm(TextModel, LM):
     def _ids(self, text: str) -> list[int]:
         """The ids of a text, with one BOS: a chat template may have written it already."""
         tokenizer = self.backbone.text_tokenizer()
-        has_bos = tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token))
-        if has_bos:
+        if tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token)):
             return list(tokenizer(text, add_special_tokens=False).input_ids)
         return text_ids(tokenizer, text)
 
