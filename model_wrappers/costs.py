@@ -28,7 +28,7 @@ def costs_of(backbone: Backbone, prompt_P: Tensor, out: Decoded) -> dict[str, An
         for name, value in vars(trace).items()
         if name not in ("windows", "block_seconds") and value is not None
     }
-    # Rare and so left out where it is 0, as fields may be missing in records.
+    # Only records of changed models have this field.
     if not trace.changed_forwards:
         del costs["changed_forwards"]
     content = content_length(backbone, out.tokens)

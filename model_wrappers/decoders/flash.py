@@ -108,7 +108,7 @@ class Canvas:
 
     Attributes:
         ids_M: the sequence's tokens and, after them, EOS or what is committed there.
-        order_M: all positions: first the decoded ones, the limit attended last, then the window's,
+        order_M: all positions: first the decoded ones, the most attended last, then the window's,
             then all others.
         decoded: how many positions are decoded.
     """

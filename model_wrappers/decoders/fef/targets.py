@@ -112,7 +112,7 @@ class FullVerifier:
         width = max(1, len(drafts.tokens))
         first = int(drafts.first_is_target)
         reuse = self._options.reuse_drafts
-        # reuse_drafts: whichever drafts will be accepted, the row with just these padded in has the
+        # reuse_drafts: whichever drafts will be accepted, the row with just these filled in has the
         # next draft logits. So each row is read a window further, and one more row has all drafts.
         rows = range(first, width + (reuse and width < len(segment)))
         if not rows:
