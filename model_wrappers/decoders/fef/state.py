@@ -228,7 +228,7 @@ class State:
         if reuse:
             self._target_logits |= zip(resolved, self._targets.logits_WV, strict=False)
             self._draft_logits = self._targets.next_drafts.get(accepted, {})
-        # A correction is another token than the draft logits further on were conditioned with.
+        # After a correction the next window gets new draft logits: those left do not know it.
         elif not all_accepted:
             self._draft_logits = {}
         self._first_is_target = reuse and all_accepted
