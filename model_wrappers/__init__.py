@@ -28,8 +28,8 @@ __all__ = [
     "register",
     "register_family",
 ]
-# Imported at the first use: torch and transformers take seconds, which a command's --help should
-# not.
+# Imported at the first use: importing torch and transformers takes seconds, for which a command's
+# --help should not wait.
 _NAMES = {
     "api": ("decode",),
     "backbones.model": ("Backbone",),

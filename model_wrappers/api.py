@@ -1,4 +1,4 @@
-"""decode: one prompt, one method, one response with its trace."""
+"""`decode`: from one prompt and one method to one response with its trace."""
 
 import math
 from dataclasses import replace
@@ -38,29 +38,29 @@ def decode(
     Args:
         backbone: the model.
         prompt_ids: LongTensor (P,) or (1, P), or a list of ids.
-        method: a name in METHODS, or a decoder, a function of (request, options), or one of them
-            with some of its options, (method, {option: value}).
+        method: a name in METHODS, a Decoder, or a function of (request, options); or a pair of one
+            of these and some of its options, (method, {option: value}).
         gen_length: tokens of the response.
-        block_length: None is gen_length (full sequence), or a block model's; another one changes
-            the blocks of such a model.
+        block_length: tokens of a block (None: gen_length, which is the full sequence, or for a
+            block model its own length). Another length changes the blocks of a block model.
         temperature: 0 is greedy.
-        seed: of all randomness.
-        sampler: replaces the seeded one.
-        given: LongTensor (gen_length,), a response to complete: its masks are predicted (default:
+        seed: seed of all randomness.
+        sampler: replaces the seeded sampler.
+        given: LongTensor (gen_length,), a response to complete, whose masks are predicted (default:
             all masks).
         observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
-        method_options: of the method.
+        method_options: the method's options.
 
     Returns:
         Tokens (gen_length,) and their trace.
 
     Raises:
-        ValueError: an unknown method or option and a bad value, naming what is valid; logits that
-            are not finite; a decoder that leaves masks or changes what was given.
+        ValueError: a method or option is unknown, or a value is bad (the message says what is
+            valid); logits are not finite; or the decoder leaves masks, or changes given tokens.
     """
-    method, own_options = split_options(method)
+    method, bound_options = split_options(method)
     decoder = decoder_named(method)
-    options = check_options(decoder, own_options | method_options)
+    options = check_options(decoder, bound_options | method_options)
     temperature = python_number(temperature)
     check_temperature(decoder, temperature)
     request = _request(
@@ -77,6 +77,7 @@ def decode(
     )
     target = request.backbone
     draft = request.draft
+    # Decoders fill the sequence in place; afterwards it is compared with this copy.
     before_L = request.x_1L[0].clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
@@ -87,15 +88,18 @@ def decode(
     try:
         with torch.inference_mode(), counted_by((target, draft)):
             decoder(request, options)
+            # A block model stops after the block that has EOS: the rest is still masked.
             if request.grid is not None:
                 fill_after_eos(request)
     except (RuntimeError, ValueError):
-        target.check_logits(draft)  # the cause, where that is what the decoder could not use
+        # Logits that are not finite are the cause of what a decoder fails with: name them instead.
+        target.check_logits(draft)
         raise
     spent = clock.stop()
     target.check_logits(draft)
     if not decoder.may_leave_masks:
         fill_after_eos(request)
+    # The last changes may have been made in place.
     request.observe()
     end = request.start + request.length
     after_L = request.x_1L[0, :end]
@@ -113,9 +117,9 @@ def _request(
     given: Tensor | None,
     **settings: Any,
 ) -> Request:
-    """A response to decode, with its models in new ledgers.
+    """The request for a response, with its models in new ledgers.
 
-    settings: other fields of the Request; the arguments, and the ValueErrors, are `decode`'s.
+    Arguments and ValueErrors are those of `decode`; settings are other fields of the Request.
     """
     blocks: Blocks | None = getattr(backbone, "blocks", None)
     check_blocks(decoder, blocks)
@@ -129,6 +133,7 @@ def _request(
     draft_model = getattr(options, "draft", None)
     if draft_model is None:
         draft_model = backbone
+    # Drafts are ids of the target's vocabulary, and both models must read its masks.
     for name in ("mask_id", "vocab_size"):
         value = getattr(backbone, name)
         if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != value:
@@ -139,14 +144,22 @@ def _request(
     grid = target.grid if isinstance(target, BlockLedger) else None
     if grid is not None:  # the model's last block may reach beyond the response
         x_1L = F.pad(x_1L, (0, grid.end(end - 1) - end), value=backbone.mask_id)
-    known = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
+    fixed = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
     return Request(
-        target, draft, x_1L, start, block_length, given=known, grid=grid, end=end, **settings
+        target,
+        draft,
+        x_1L,
+        start,
+        block_length,
+        given=fixed,
+        grid=grid,
+        end=end,
+        **settings,
     )
 
 
 def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
-    """The costs of a finished response. start_time: as time.perf_counter."""
+    """The costs of a finished response. start_time: time.perf_counter when decoding began."""
     target = request.backbone
     draft = request.draft
     finished = [(end - request.start, at - start_time) for end, at in request.finished]
@@ -154,7 +167,7 @@ def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
     changed = target.changed + draft.changed
     timer = request.sampler.timer
     # The last block is finished when the decoder returns.
-    known = block_times or len(request.block_ends) == 1
+    has_times = block_times or len(request.block_ends) == 1
     return Trace(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
@@ -166,17 +179,17 @@ def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
         changed_forwards=changed,
         flop=None if changed else added(target.flop, draft.flop),
         draw_seconds=None if timer is None else timer.total(),
-        block_seconds=[*block_times, (request.length, spent.seconds)] if known else [],
+        block_seconds=[*block_times, (request.length, spent.seconds)] if has_times else [],
         windows=request.windows,
         **vars(spent),
     )
 
 
 def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
-    """A decoder's options from keyword arguments or JSON.
+    """Make a decoder's options from keyword arguments or JSON values.
 
     Raises:
-        ValueError: a bad option, naming it and what is valid.
+        ValueError: an option is unknown or has a bad value; the message says what is valid.
     """
     return convert_options(decoder.options, options, decoder.name)
 
@@ -185,7 +198,7 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
     """Check that a decoder is defined at a temperature.
 
     Raises:
-        ValueError: it is not, or the temperature is no finite number of at least 0.
+        ValueError: it is not defined there, or the temperature is negative, infinite or no number.
     """
     if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
@@ -194,32 +207,32 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
-    """Check that a decoder can decode a model that attends in these blocks.
+    """Check that a decoder can decode a model with this attention.
 
     Args:
         decoder: the decoder.
-        blocks: None for a model that attends to the whole sequence.
+        blocks: the blocks that the model attends in (None: it attends to the whole sequence).
 
     Raises:
-        ValueError: it decodes other models.
+        ValueError: the decoder is for other models.
     """
-    wrong = _unfit_attention(decoder, blocks)
+    problem = _unfit_attention(decoder, blocks)
     if blocks is not None and blocks.causal:
         if not decoder.causal:
-            wrong = "decodes diffusion models, and this one is autoregressive: use ar"
+            problem = "decodes diffusion models, and this one is autoregressive: use ar"
     elif decoder.causal:
-        wrong = "decodes autoregressive models, and this is a diffusion model"
+        problem = "decodes autoregressive models, and this is a diffusion model"
     elif blocks is not None and not blocks.masks:
         if not decoder.canvases:
-            wrong = "reads masks, and this model has none, it denoises random tokens: use renoise"
+            problem = "reads masks, and this model has none, it denoises random tokens: use renoise"
     elif decoder.canvases:
-        wrong = "decodes models that denoise random tokens, and this one has a mask"
-    if wrong is not None:
-        raise ValueError(f"{decoder.name} {wrong}")
+        problem = "decodes models that denoise random tokens, and this one has a mask"
+    if problem is not None:
+        raise ValueError(f"{decoder.name} {problem}")
 
 
 def _unfit_attention(decoder: Decoder, blocks: Blocks | None) -> str | None:
-    """Why a decoder of masked tokens does not fit how a model attends; None if it fits."""
+    """Why a decoder does not fit a mask model's attention, as an error message; None if it fits."""
     if blocks is None:
         if decoder.blocks_only:
             return "decodes models that attend in blocks; this one attends to the whole sequence"
@@ -229,11 +242,13 @@ def _unfit_attention(decoder: Decoder, blocks: Blocks | None) -> str | None:
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
-    """Check that blocks fill a response.
+    """Check that a response divides into blocks.
 
     Raises:
-        ValueError: lengths that are not positive, or blocks that do not divide the response.
+        ValueError: a length is no positive integer, or the block length does not divide the
+            response's.
     """
+    # Not isinstance: True is an int too.
     if not all(type(length) is int and length >= 1 for length in (gen_length, block_length)):
         raise ValueError(
             f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at"
@@ -253,36 +268,36 @@ def _check_response(
     start: int,
     backbone: BackboneLike,
 ) -> None:
-    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and
-    nothing else."""
-    # A mask in the prompt may be filled, as the official sampler does.
+    """Check that a decoder filled the response's masks and changed nothing else. Raises ValueError,
+    which names the broken rule."""
+    # Masks in the prompt may be filled too, as the official sampler does.
     is_changed_L = (before_L != after_L) & (before_L != backbone.mask_id)
     changed = is_changed_L.nonzero()[:, 0].tolist()
     outside = after_L[(after_L < 0) | (after_L >= backbone.vocab_size)].tolist()
     masks = int((after_L[start:] == backbone.mask_id).sum())
-    wrong = None
+    problem = None
     if changed and changed[0] < start:
-        wrong = (
+        problem = (
             f"changed the prompt, at position {changed[0]} of the sequence: it may write from"
             f" position {start} on"
         )
     elif changed:
-        wrong = (
+        problem = (
             f"changed position {changed[0] - start} of the response, which was given: it may fill"
             " masks alone"
         )
     elif outside:
-        wrong = (
+        problem = (
             f"put id {outside[0]} into the response: the vocabulary is 0 to"
             f" {backbone.vocab_size - 1}"
         )
     elif masks and not decoder.may_leave_masks:
-        wrong = (
+        problem = (
             f"left {masks} of {len(after_L) - start} positions masked: it must fill all of them,"
             " or be registered with may_leave_masks=True"
         )
-    if wrong is not None:
-        raise ValueError(f"decoder {decoder.name} {wrong}")
+    if problem is not None:
+        raise ValueError(f"decoder {decoder.name} {problem}")
 
 
 def _prompt(prompt_ids: Tensor | list[int], backbone: BackboneLike, gen_length: int) -> Tensor:
@@ -308,7 +323,7 @@ def _prompt(prompt_ids: Tensor | list[int], backbone: BackboneLike, gen_length: 
 
 
 def _response(given: Tensor | None, backbone: BackboneLike, gen_length: int) -> Tensor:
-    """The response to begin with, masks unless given, as (1, gen_length) on the CPU."""
+    """The response before decoding: the given one, or masks, as (1, gen_length) on the CPU."""
     if given is None:
         return torch.full((1, gen_length), backbone.mask_id)
     shape = (gen_length,)
@@ -319,12 +334,15 @@ def _response(given: Tensor | None, backbone: BackboneLike, gen_length: int) -> 
 
 
 def _ids(
-    name: str, ids: Tensor, shape: tuple[int, ...], wanted: str, backbone: BackboneLike
+    name: str, ids: Tensor, shape: tuple[int, ...], words: str, backbone: BackboneLike
 ) -> Tensor:
-    """Token ids of a shape, as (1, N) on the CPU. wanted: the shape in words."""
+    """Token ids (N,) of the right shape and range, as (1, N) on the CPU.
+
+    words: the shape for messages.
+    """
     if ids.dtype not in (torch.int64, torch.int32) or ids.shape != shape:
         raise ValueError(
-            f"{name} must be integers of shape {wanted}, not {ids.dtype} {tuple(ids.shape)}"
+            f"{name} must be integers of shape {words}, not {ids.dtype} {tuple(ids.shape)}"
         )
     if bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
         raise ValueError(f"{name} lie outside the vocabulary of {backbone.vocab_size} tokens")

@@ -1,10 +1,9 @@
-"""Many responses at once: every decoder runs as it is, and its calls of the model wait for those of
-the others.
+"""Decode many responses at once: decoders run unchanged, and their model calls are made together.
 
-Each response is a greenlet. When all that are under way wait, their calls become one: the matrix
-products of a layer run over all tokens, and each response attends to its keys
-(`PlainForward.packed`), so that nothing is padded. A finished response makes room for the next one.
-A ledger counts what its response costs alone.
+Each response is a greenlet, which stops at its next call of the model. When all running responses
+have stopped, their calls become one: the matrix products of a layer run over all tokens, and each
+response attends to its own keys (`PlainForward.packed`), so that nothing is padded. A finished
+response makes room for the next one. A ledger counts the costs of its own response only.
 """
 
 from collections import defaultdict
@@ -20,8 +19,8 @@ from torch import Tensor
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.plain import Call
 
-MOST = 64  # responses of --batch auto
-MAX_PACKED_TOKENS = 4096  # of one call on a CPU; more do not fit its caches
+MOST = 64  # the most responses at once with --batch auto
+MAX_PACKED_TOKENS = 4096  # tokens of one call on a CPU; more do not fit its caches
 
 Result = TypeVar("Result")
 
@@ -29,17 +28,16 @@ Result = TypeVar("Result")
 def at_once(
     jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print
 ) -> Iterator[Result]:
-    """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are
-    under way at a time.
+    """Run jobs, `size` of them at a time, and yield each result when it is finished.
 
-    An exception of a job is raised when the others that are under way have finished; no further job
-    is begun.
+    If a job raises an exception, no further job is started, and the exception is raised when the
+    running ones have finished. If memory runs out, half as many jobs run at a time from then on,
+    and no job is lost.
 
     Args:
-        jobs: functions that decode.
-        size: most jobs under way.
-        say: prints a line when memory runs out; then half as many jobs are under way from there on,
-            and no job is lost.
+        jobs: functions that decode with a backbone of `in_batch`.
+        size: the most jobs that run at a time.
+        say: prints a line if memory runs out.
     """
     batch = _Batch(size, say)
     responses = map(greenlet, jobs)
@@ -51,6 +49,7 @@ def at_once(
             yield from batch.advance(response, None)
         if not batch.waiting:
             break
+        # All running responses wait: make their calls, and let each go on with its logits.
         for response, answer in batch.answers():
             yield from batch.advance(response, answer)
     if batch.failed is not None:
@@ -58,45 +57,49 @@ def at_once(
 
 
 def in_batch(backbone: Backbone) -> Backbone:
-    """The backbone for one response of `at_once`: its calls wait for the others'.
+    """A copy of the backbone for responses of `at_once`, whose calls wait for those of the others.
 
     Raises:
-        ValueError: a backbone whose calls cannot be made together.
+        ValueError: the backbone's calls cannot be made together.
     """
     if not backbone.can_pack:
         raise ValueError(
             f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, is on several"
             " devices, or has layers that this code does not know"
         )
-    waiting = copy(backbone)
-    waiting._run = partial(_call_of_all, backbone)
-    return waiting
+    batched = copy(backbone)
+    batched._run = partial(_hand_over, backbone)
+    return batched
 
 
 def fitting(backbone: Backbone, length: int, free: int) -> int:
-    """How many responses in sequences of `length` tokens can be under way in `free` bytes, at least
-    1, at most 64.
+    """The number of responses, 1 to 64, that can run at once in `free` bytes.
 
-    Each has the keys and values of a sequence, and the logits of all its positions with two copies
-    in fp32.
+    A response is taken to need the keys and values of its sequence of `length` tokens, and the
+    logits of all positions with two copies in fp32.
     """
     config = backbone.model.config
     size = backbone.dtype.itemsize
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    kept = 2 * config.num_hidden_layers * config.num_key_value_heads * head * size
-    logits = backbone.vocab_size * (size + 2 * 4)
-    return max(1, min(MOST, free // (length * (kept + logits))))
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * size
+    logits_bytes = backbone.vocab_size * (size + 2 * 4)
+    return max(1, min(MOST, free // (length * (cache_bytes + logits_bytes))))
 
 
-def _call_of_all(backbone: Backbone, *call: Any) -> Tensor:
-    """Takes and gives what `HeadAtPositions.infer` does; the call is made by `at_once`."""
+def _hand_over(backbone: Backbone, *call: Any) -> Tensor:
+    """Hand a call over to `at_once`, and return its logits; in place of `HeadAtPositions.infer`."""
+    # Switching to the parent stops this response's greenlet until `at_once` switches back.
     logits: Tensor = getcurrent().parent.switch((backbone, Call(*call)))
     return logits
 
 
 class _Batch:
-    """At most `size` responses under way, each a greenlet. waiting: for which call. failed: the
-    first exception."""
+    """The running responses, at most `size`, each a greenlet.
+
+    Attributes:
+        waiting: the call that each response waits for.
+        failed: the first exception of a response, if there was one.
+    """
 
     def __init__(self, size: int, say: Callable[[str], None]) -> None:
         self.size = size
@@ -105,16 +108,23 @@ class _Batch:
         self.failed: BaseException | None = None
 
     def advance(self, response: greenlet, answer: Any) -> Iterator[Any]:
-        """Let a response go on until it calls a model or ends; its result, if it has ended.
+        """Let a response run until it calls a model or ends; yield its result if it has ended.
 
-        answer: logits, the exception that its call failed with, or None to begin.
+        Args:
+            response: the greenlet.
+            answer: the logits of its call, the exception that the call failed with, or None to
+                start the response.
         """
         try:
+            # The mode belongs to the thread, not to a greenlet: each switch must set it again.
             with torch.inference_mode():
                 if isinstance(answer, BaseException):
                     call = response.throw(answer)
+                elif answer is None:
+                    call = response.switch()
                 else:
-                    call = response.switch(*(() if answer is None else (answer,)))
+                    call = response.switch(answer)
+        # All others are raised once the running responses have finished (`at_once`).
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
@@ -126,8 +136,11 @@ class _Batch:
             yield call
 
     def answers(self) -> list[tuple[greenlet, Tensor | Exception]]:
-        """Make all calls that are waited for, those of a model together; logits or an exception for
-        each."""
+        """Make all calls that responses wait for, those of a model together.
+
+        Returns:
+            Each response with the logits of its call, or with the exception of a failed call.
+        """
         waiting = self.waiting
         self.waiting = {}
         by_model: defaultdict[Backbone, dict[greenlet, Call]] = defaultdict(dict)
@@ -141,8 +154,11 @@ class _Batch:
         return answers
 
     def _logits(self, backbone: Backbone, calls: list[Call]) -> list[Tensor | Exception]:
-        """A call that fails among others is made again in halves: a layer puts the same keys in the
-        same places."""
+        """Logits of each call, all made as one.
+
+        If that fails, halves are tried, down to single calls, whose exceptions are returned. A call
+        may be repeated, as a layer then puts the same keys in the same places of its cache.
+        """
         try:
             with torch.inference_mode():
                 return list(backbone.forward.packed(calls))
@@ -151,6 +167,7 @@ class _Batch:
                 return [error]
             out_of_memory = isinstance(error, torch.OutOfMemoryError)
             out_of_memory |= "can't allocate memory" in str(error)
+            # Only a failure at the present size or below lowers it: both halves may fail alike.
             if out_of_memory and len(calls) <= self.size:
                 self.size = len(calls) // 2
                 self._say(
@@ -164,8 +181,8 @@ class _Batch:
 
 
 def _parts(calls: dict[greenlet, Call], device: torch.device) -> Iterator[list[greenlet]]:
-    """Whose calls are made together: all, but on a CPU no more than MAX_PACKED_TOKENS unless one
-    call has them."""
+    """Divide responses into parts whose calls are made together: one part, but on a CPU parts of at
+    most MAX_PACKED_TOKENS unless a single call has more."""
     part: list[greenlet] = []
     total = 0
     for response, call in calls.items():

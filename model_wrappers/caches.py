@@ -1,15 +1,15 @@
-"""Which keys and values a decoder that unmasks block by block reuses: none, or Fast-dLLM's two (Wu
-et al., 2505.22618).
+"""Caches of decoders that unmask block by block: none, or one of Fast-dLLM's two (Wu et al.,
+2505.22618).
 
-    none    every step runs the whole sequence. prefix  a block's first step runs the whole
-    sequence, the others the block and all after it, on cached keys and
-            values of what stands before.
-    dual    a block's first step runs the whole sequence, the others the block alone.
+    none    Every step runs the whole sequence.
+    prefix  A block's first step runs the whole sequence. The other steps run the block and all
+            after it, on cached keys and values of all before it.
+    dual    A block's first step runs the whole sequence. The other steps run the block alone.
 
-Cached keys and values are those of the block's first step, and tokens that were committed since
-would change them: a cache changes logits, and tokens with them. Shapes: L length of prompt and
-response, M tokens that a pass over everything has (L, and what a decoder adds to them), N of these
-whose logits are read, V vocabulary.
+Cached keys and values are those of the block's first step. Tokens committed later would change
+them, so a cache changes logits and may change tokens. Shapes: L length of prompt and response, M
+tokens of a pass over everything (L and the tokens that a decoder adds), N of these whose logits are
+read, V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ CacheName = Literal["none", "prefix", "dual"]
 
 
 def make_cache(name: CacheName, backbone: Ledger, length: int) -> NoCache:
-    """The cache of a name, for sequences of `length` tokens.
+    """Make the cache of a name, for sequences of `length` tokens.
 
     Raises:
-        ValueError: the backbone cannot serve it.
+        ValueError: the backbone does not support the cache.
     """
     if name == "none":
         return NoCache(backbone, length)
@@ -45,9 +45,10 @@ def make_cache(name: CacheName, backbone: Ledger, length: int) -> NoCache:
 
 
 class NoCache:
-    """Every step runs the whole sequence; of a block model all that is not final.
+    """No cache: every step runs the whole sequence; in a block model, all that is not final.
 
-    readable: positions of the sequence whose logits can be read by the next step.
+    Attributes:
+        readable: positions of the sequence whose logits the next step can read.
     """
 
     def __init__(self, backbone: Ledger, length: int) -> None:
@@ -56,8 +57,8 @@ class NoCache:
         self.readable = range(length)
 
     def begin_block(self, start: int, end: int) -> None:
-        """A block begins: positions start .. end - 1 of the sequence."""
-        if isinstance(self._backbone, BlockLedger):  # it does not look ahead
+        """Begin the block of positions start .. end - 1."""
+        if isinstance(self._backbone, BlockLedger):  # later blocks are not run
             self.readable = range(end)
 
     def logits(
@@ -67,14 +68,14 @@ class NoCache:
         position_M: Tensor | None = None,
         visible_MM: Tensor | None = None,
     ) -> Tensor:
-        """Logits (N, V) given the sequence and, after it, the tokens that the decoder adds.
+        """Logits (N, V) of the sequence followed by the tokens that the decoder adds.
 
         Args:
             ids_1M: LongTensor (1, M).
-            read_N: LongTensor (N,), ascending indices into the M.
-            position_M: positions of the M in the sequence (default: 0 .. M - 1).
-            visible_MM: bool (M, M), what each token attends to, in all steps of a block (default:
-                everything).
+            read_N: LongTensor (N,), ascending indices into the M tokens.
+            position_M: the M tokens' positions in the sequence (default: 0 .. M - 1).
+            visible_MM: bool (M, M), which tokens each token attends to; it must be the same in all
+                steps of a block (default: all).
         """
         if position_M is None:
             return self._backbone.logits(ids_1M, positions=read_N)[0]
@@ -82,11 +83,12 @@ class NoCache:
 
 
 class PrefixCache(NoCache):
-    """What stands before the block is kept; the block and all after it run at every step but the
-    first."""
+    """Keys and values before the block are cached; each step after the first runs the block and all
+    after it."""
 
     write: Write = "none"
-    reads_ahead = True  # after a block's first step, what stands after the block can be read too
+    # Whether positions after the block can be read after the block's first step.
+    reads_ahead = True
 
     def begin_block(self, start: int, end: int) -> None:
         self._start = start
@@ -103,11 +105,13 @@ class PrefixCache(NoCache):
     ) -> Tensor:
         index_M = torch.arange(ids_1M.shape[1])
         position_M = index_M if position_M is None else position_M
+        # The block's first step: a pass over everything fills the cache.
         if self._cache is None:
             logits_1NV, self._cache = self._backbone.extend(
                 ids_1M, position_M, read_N, visible_NK=visible_MM
             )
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
+            # The same pieces run in all later steps, so that indices and masks are made once.
             pieces = self._pieces(self._cache)
             self._piece_N = torch.cat([index_M[piece] for piece in pieces])
             if visible_MM is not None:
@@ -126,16 +130,16 @@ class PrefixCache(NoCache):
         return logits_1NV[0]
 
     def _pieces(self, cache: KeyValues) -> list[slice]:
-        """Which of the M tokens run after a block's first step; the cache keeps what it has to."""
-        # Where logits come from the token before, the piece begins at the one before the block.
+        """Which of the M tokens run after a block's first step; the others stay in the cache."""
+        # If logits come from the token before, the token before the block must run too.
         first = self._start + self._backbone.reads_at
         cache.forget(cache.get_seq_length() - first)
         return [slice(first, None)]
 
 
 class DualCache(PrefixCache):
-    """All but the block is kept; its keys and values are replaced at every step, as are those of
-    added tokens."""
+    """All keys and values are cached; each step replaces those of the block and of the tokens that
+    the decoder adds."""
 
     write: Write = "replace"
     reads_ahead = False

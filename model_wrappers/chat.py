@@ -1,4 +1,4 @@
-"""Text on both sides of a decoder: conversations become ids, responses become text."""
+"""The text before and after decoding: conversations become ids, responses become text."""
 
 import re
 from datetime import date
@@ -11,24 +11,25 @@ from transformers import PreTrainedTokenizerBase
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.options import note
 
-# for templates that write it; Llama 3's have this one where they know none
+# Today's date for templates that write it, so that tokens are the same every day. Llama 3's
+# templates have this date as their default.
 TODAY = date(2024, 7, 26)
-ANY = ("chat_template", "continue_final_message")  # what any template may be rendered with
-USUAL = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
-HOLE = re.compile(r"( ?_{3,})")  # of a response to complete
-NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+ALWAYS_VALID = ("chat_template", "continue_final_message")  # arguments of every template
+DEFAULTS = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
+HOLE = re.compile(r"( ?_{3,})")  # a hole in a response to complete
+STRFTIME_NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
 def encode_messages(
     tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any
 ) -> list[int]:
-    """Ids of a conversation of {role, content} through the chat template, up to where the response
-    begins.
+    """Ids of a conversation of {role, content} through the chat template, up to the response's
+    beginning.
 
     Raises:
-        ValueError: as `render`.
+        ValueError: see `render`.
     """
-    # The template writes BOS itself.
+    # Without special tokens, as the template writes BOS itself.
     return list(
         tokenizer(render(tokenizer, messages, **template), add_special_tokens=False).input_ids
     )
@@ -37,20 +38,18 @@ def encode_messages(
 def render(
     tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any
 ) -> str:
-    """The text of a conversation of {role, content} through the chat template, up to where the
-    response begins.
+    """The text of a conversation through the chat template, up to the response's beginning.
 
-    Unless `template` says otherwise the model is not asked to think, and today is TODAY, so that
-    tokens are the same tomorrow. A note says what the template does not read, or leaves out of the
-    last message.
+    Unless `template` says otherwise, thinking is switched off. The date is TODAY. A note is printed
+    for arguments that the template does not read, and if it changes the last message.
 
     Args:
-        tokenizer: of the model.
-        messages: of {role, content}.
-        template: what the chat template is rendered with.
+        tokenizer: the model's tokenizer.
+        messages: messages of {role, content}.
+        template: arguments for rendering the chat template.
 
     Raises:
-        ValueError: a tokenizer without a chat template, and one that fails.
+        ValueError: the tokenizer has no chat template, or the template fails.
     """
     model = tokenizer.name_or_path
     if tokenizer.chat_template is None:
@@ -58,14 +57,17 @@ def render(
             f"the tokenizer of {model} has no chat template; a run takes --prompt plain for a base"
             " model"
         )
-    how: dict[str, Any] = USUAL | template
-    written = str(how.get("chat_template") or tokenizer.get_chat_template())
+    arguments: dict[str, Any] = DEFAULTS | template
+    source = str(arguments.get("chat_template") or tokenizer.get_chat_template())
+    # Jinja ignores unknown arguments silently: a misspelled one would change nothing.
     for name, value in template.items():
-        if name not in ANY and name not in written and USUAL.get(name) != value:
+        if name not in ALWAYS_VALID and name not in source and DEFAULTS.get(name) != value:
             note(f"the chat template of {model} does not read {name}")
-    how["chat_template"] = NOW.sub(lambda call: repr(TODAY.strftime(call[2])), written)
+    arguments["chat_template"] = STRFTIME_NOW.sub(
+        lambda call: repr(TODAY.strftime(call[2])), source
+    )
     try:
-        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **arguments))
     except Exception as error:  # whatever a template raises
         raise ValueError(f"the chat template of {model} fails: {error}") from error
     if messages and messages[-1]["content"].strip() not in text:
@@ -77,14 +79,17 @@ def render(
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
-    """Ids of what a conversation of {role, content} says, line by line, as a base model reads
+    """Ids of the contents of a conversation of {role, content}, one a line, as a base model reads
     text."""
     return text_ids(tokenizer, "\n".join(message["content"] for message in messages) + "\n")
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Ids of a text with what its tokenizer puts before it, BOS, and without what some append, EOS:
-    after that a model begins another text."""
+    """Ids of a text, with the tokenizer's BOS but without EOS.
+
+    Some tokenizers append EOS, after which a model would begin another text.
+    """
+    # The text's own ids end where the ids without special tokens do; what follows is cut off.
     bare = list(tokenizer(text, add_special_tokens=False).input_ids)
     ids = list(tokenizer(text).input_ids)
     for end in range(len(ids), len(bare), -1):
@@ -94,30 +99,30 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
-    """Ids of one user turn through the chat template.
+    """Ids of a single user turn through the chat template.
 
     Raises:
-        ValueError: a tokenizer without one.
+        ValueError: the tokenizer has no chat template.
     """
     return encode_messages(tokenizer, [{"role": "user", "content": question}])
 
 
 def encode_template(backbone: Backbone, template: str, length: int) -> Tensor:
-    """A response to complete, with its end of turn and EOS after it.
+    """Encode a response with holes, followed by its end of turn and EOS.
 
-    A hole is three underscores for each of its tokens (`______`: two). A space before a hole
-    belongs to it, for tokens of words begin with one.
+    Three underscores are a hole of one token (`______` is two tokens). A space before a hole
+    belongs to it, as the tokens of words begin with a space.
 
     Args:
-        backbone: the model that is to fill the holes.
-        template: text with holes.
+        backbone: the model that will fill the holes.
+        template: the text with holes.
         length: tokens of the response.
 
     Returns:
-        LongTensor (length,), the mask in every hole.
+        LongTensor (length,), with masks in the holes.
 
     Raises:
-        ValueError: the text has no hole, or is longer than the response; a model without a mask.
+        ValueError: the text has no hole or is longer than the response, or the model has no mask.
     """
     if backbone.mask_id not in range(backbone.vocab_size):
         raise ValueError(f"{backbone.name} has no mask, so it completes no given response")
@@ -141,7 +146,7 @@ def prompt_tensor(backbone: Backbone, ids: list[int]) -> Tensor:
     """The ids of a prompt as a LongTensor (P,).
 
     Raises:
-        ValueError: a mask, which a decoder would fill.
+        ValueError: the ids contain the mask, which a decoder would fill.
     """
     if backbone.mask_id in ids:
         mask = backbone.text_tokenizer().decode([backbone.mask_id])
@@ -150,7 +155,7 @@ def prompt_tensor(backbone: Backbone, ids: list[int]) -> Tensor:
 
 
 def content_length(backbone: Backbone, tokens_G: Tensor) -> int:
-    """How many tokens stand before the first EOS or EoT."""
+    """The number of tokens before the first EOS or EoT."""
     ends = torch.isin(
         tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None])
     )

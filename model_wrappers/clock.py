@@ -1,5 +1,5 @@
-"""The clocks of a response: wall-clock, the process's CPU time, and on a GPU the device's own time;
-of all of it, and of its draws."""
+"""The clocks of a response and of its draws: wall-clock time, the process's CPU time, and on a GPU
+the device's own time."""
 
 import time
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ import torch
 class Spent:
     """Seconds of a piece of work.
 
-    seconds: wall-clock. cpu_seconds: of all threads of the process. device_seconds: between events
-    on the GPU's own clock; None on a CPU.
+    Attributes:
+        seconds: wall-clock time.
+        cpu_seconds: CPU time of all threads of the process.
+        device_seconds: time between two events on the GPU's own clock; None on a CPU.
     """
 
     seconds: float
@@ -21,15 +23,16 @@ class Spent:
 
 
 class Clock:
-    """Starts when it is made, and gives what was spent when it is stopped; synchronises the device.
+    """A stopwatch that starts when it is made; start and stop synchronise the device.
 
     Attributes:
-        start_time: as time.perf_counter.
+        start_time: time.perf_counter at the start.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._events: list[torch.cuda.Event] = []
+        # Work that was queued before must not count, nor may this response's work be left out.
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -38,7 +41,7 @@ class Clock:
         self.start_time = time.perf_counter()
 
     def stop(self) -> Spent:
-        """What was spent since the start."""
+        """The time spent since the start."""
         device_seconds = None
         if self._events:
             self._events[1].record(torch.cuda.current_stream(self._device))
@@ -51,18 +54,17 @@ class Clock:
 
 
 class DrawTimer:
-    """Adds up the seconds inside `with timer:`, where a response draws tokens; one within another
-    counts once.
+    """Adds up the seconds inside `with timer:`, in which a response draws tokens.
 
-    On a CUDA device events of its stream mark begin and end, and nothing waits for them before
-    `total`.
+    Nested blocks count once. On a CUDA device, events of its stream mark begin and end, and the
+    host does not wait for them before `total`.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._on_cuda = device.type == "cuda"
         self._depth = 0
-        self._begun_at = 0.0
+        self._start_time = 0.0
         self._seconds = 0.0
         self._events: list[torch.cuda.Event] = []  # begin and end of every draw
 
@@ -73,7 +75,7 @@ class DrawTimer:
         if self._on_cuda:
             self._mark()
         else:
-            self._begun_at = time.perf_counter()
+            self._start_time = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
@@ -82,10 +84,10 @@ class DrawTimer:
         if self._on_cuda:
             self._mark()
         else:
-            self._seconds += time.perf_counter() - self._begun_at
+            self._seconds += time.perf_counter() - self._start_time
 
     def total(self) -> float:
-        """Seconds of all draws; on a CUDA device once it has been synchronised."""
+        """Seconds of all draws. A CUDA device must have been synchronised since the last one."""
         pairs = zip(self._events[::2], self._events[1::2], strict=True)
         milliseconds = sum(begin.elapsed_time(end) for begin, end in pairs)
         return self._seconds + milliseconds / 1000

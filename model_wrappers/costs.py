@@ -1,5 +1,5 @@
-"""What a response cost, and its tokens in numbers, as every record has them: a run's,
-OpenCompass's, lm-eval's."""
+"""The numbers of a response (lengths, hashes, costs) that records of runs, of OpenCompass and of
+lm-eval share."""
 
 import hashlib
 from typing import Any
@@ -20,7 +20,7 @@ def costs_of(backbone: Backbone, prompt_P: Tensor, out: Decoded) -> dict[str, An
         out: the response.
 
     Returns:
-        Lengths, hashes, the trace's costs and sums over its windows.
+        By name: lengths, hashes, the trace's costs, and sums over its windows.
     """
     trace = out.trace
     costs = {
@@ -28,14 +28,17 @@ def costs_of(backbone: Backbone, prompt_P: Tensor, out: Decoded) -> dict[str, An
         for name, value in vars(trace).items()
         if name not in ("windows", "block_seconds") and value is not None
     }
+    # Only records of changed models have this field.
     if not trace.changed_forwards:
         del costs["changed_forwards"]
     content = content_length(backbone, out.tokens)
     eos = int((out.tokens == backbone.eos_id).sum())
+    # The text is complete with the first block that reaches the end of the content.
     if trace.block_seconds:
-        until_content = (seconds for end, seconds in trace.block_seconds if end >= content)
         costs["first_block_seconds"] = trace.block_seconds[0][1]
-        costs["content_seconds"] = next(until_content)
+        costs["content_seconds"] = next(
+            seconds for end, seconds in trace.block_seconds if end >= content
+        )
     return {
         "prompt_tokens": len(prompt_P),
         "prompt_hash": hash_of(prompt_P),

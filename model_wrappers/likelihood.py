@@ -1,10 +1,11 @@
 """Log-likelihoods of an answer to a prompt, for multiple choice: estimated for diffusion models,
 exact for others.
 
-A masked diffusion model bounds the likelihood from below: with l of the A answer tokens masked, l
-uniform, the expected cross-entropy of the masked tokens, each divided by l / A (Nie et al., arXiv
-2502.09992, Eq. 14 and `get_log_likelihood` of the official code, whose draws these are). A block
-model does so block by block, with earlier blocks clean. An autoregressive model needs one call.
+A masked diffusion model gives a lower bound: l of the A answer tokens are masked, l uniform from 1
+to A, and the bound is the negative expectation of A / l times the summed cross-entropy of the
+masked tokens (Nie et al., arXiv 2502.09992, Eq. 14; the draws are those of the official
+`get_log_likelihood`). For a block model it is a sum over blocks, with earlier blocks clean. An
+autoregressive model has the exact value in one call.
 Shapes: P prompt, A answer, R rows of a call, V vocabulary.
 """
 
@@ -21,13 +22,20 @@ from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.protocol import Ledger
 
 DRAWS = 128  # the official default; one is enough where an answer is a single token
-ROWS = 16  # of a call, whose numbers of masks are spread evenly over the answer's length
+ROWS = 16  # rows of a call; their numbers of masks are spread evenly over the answer's length
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """An answer's log-likelihood in nats, and its cost: seconds, calls, rows and tokens of the
-    model."""
+    """An answer's log-likelihood and its cost.
+
+    Attributes:
+        value: the log-likelihood, in nats.
+        seconds: wall-clock time.
+        forwards: calls of the model.
+        rows: sequences in these calls.
+        token_forwards: tokens in these calls.
+    """
 
     value: float
     seconds: float
@@ -51,12 +59,13 @@ def log_likelihood(
         backbone: the model.
         prompt_P: LongTensor (P,) on the CPU.
         answer_A: LongTensor (A,) on the CPU.
-        seed: of the masks that are drawn.
-        draws: of masks; what is left of a division by `rows` is not drawn, as in the official code.
-        rows: most rows of a call.
+        seed: seed of the random masks.
+        draws: number of random masks; a remainder of the division by `rows` is not drawn, as in the
+            official code.
+        rows: the most rows of a call.
 
     Raises:
-        ValueError: an empty answer, and a model that denoises random tokens and so has no masks.
+        ValueError: the answer is empty, or the model denoises random tokens and has no mask.
     """
     start = len(prompt_P)
     blocks = backbone.blocks
@@ -83,22 +92,25 @@ def log_likelihood(
 
 
 def masked_counts(length: int, rows: int, generator: torch.Generator) -> Tensor:
-    """How many of `length` tokens are masked in each row, LongTensor (R,): spread evenly from a
-    random one on."""
+    """The number of masked tokens, of `length`, in each row, LongTensor (R,).
+
+    The first is uniform from 1 to `length`; the others follow it at even distances, cyclically.
+    """
     first = int(torch.randint(1, length + 1, (), generator=generator))
     spread = torch.linspace(float(first), first + (rows - 1) * (length / rows), steps=rows)
     return (torch.round(spread).long() - 1) % length + 1
 
 
 def _parts(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of what is masked at a time: the answer, or of a block model its part of each
-    block."""
+    """Begin and end of the parts that are masked at a time: the whole answer, or for a block model
+    its part of each block."""
     if not isinstance(ledger, BlockLedger):
         yield start, end
         return
     while start < end:
-        yield start, min(end, ledger.grid.end(start))
-        start = ledger.grid.end(start)
+        part_end = min(end, ledger.grid.end(start))
+        yield start, part_end
+        start = part_end
 
 
 def _estimate(
@@ -109,12 +121,13 @@ def _estimate(
     rows: int,
     generator: torch.Generator,
 ) -> float:
-    """The estimate for the tokens from `begin` on, everything before them clean."""
+    """The estimated log-likelihood of the tokens from `begin` on, given all before them."""
     length = x_1L.shape[1] - begin
     total = 0.0
     read_A = torch.arange(begin, x_1L.shape[1])
     for _ in range(calls):
         counts_R = masked_counts(length, rows, generator)
+        # In each row as many masks as its count, shuffled over the answer.
         first_RA = torch.arange(length).expand(rows, -1) < counts_R[:, None]
         masked_RA = torch.stack(
             [row_A[torch.randperm(length, generator=generator)] for row_A in first_RA]
@@ -124,13 +137,14 @@ def _estimate(
         logits_RAV = ledger.logits(x_RL, positions=read_A).float()
         target_RA = x_1L[:, begin:].expand(rows, -1).to(logits_RAV.device, non_blocking=True)
         losses_RA = F.cross_entropy(logits_RAV.transpose(1, 2), target_RA, reduction="none").cpu()
+        # Eq. 14: each row's masked losses, divided by the share of tokens that are masked.
         total += float((losses_RA * masked_RA * (length / counts_R)[:, None]).sum()) / rows
     return -total / calls
 
 
 def _exact(ledger: Ledger, x_1L: Tensor, start: int) -> float:
-    """The sum of the answer's log-probabilities, each after all tokens before it; logits at i - 1
-    predict token i."""
+    """The sum of the answer's log-probabilities by an autoregressive model."""
+    # Logits at i - 1 predict token i: those of the answer begin one position before it.
     length = x_1L.shape[1]
     position_L = torch.arange(length)
     visible_LL = position_L <= position_L[:, None]

@@ -1,5 +1,4 @@
-"""The adapter of lm-evaluation-harness: the model `fef-dllm`, and its command with that model
-registered.
+"""The lm-evaluation-harness adapter: the model `fef-dllm`, and lm-eval's command with this model.
 
     fef-dllm lm-eval --model fef-dllm --model_args path=nano,method=fef,steps=2,gen_length=64
     --tasks gsm8k
@@ -33,29 +32,27 @@ from model_wrappers.chat import prompt_tensor, render, text_ids
 from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
-IDENTITY = "fef-dllm"  # in a file of --use_cache: what made its answers
-# one thing in tasks' settings
+IDENTITY = "fef-dllm"  # the key, in a file of --use_cache, of the settings that made its answers
+# Tasks have any of these names for the length of a response.
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 GENERATION = "generation_kwargs"  # what lm-eval calls a task's settings of generation
 
 
 @register_model("fef-dllm")
 class FefDllm(TextModel, LM):
-    """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords
-    and these.
+    """A TextModel as a model of lm-eval, with these further keywords.
 
     Args:
-        pretrained: path, by lm-eval's name.
-        max_gen_toks: tokens of a response where neither the task nor gen_length says them.
-        batch_size: prompts decoded at once, or auto, as many as memory has room for.
-        max_batch_size: is not used.
-        device: lm-eval's; without a GPU the CPU is used, and with a device_map it counts for
-            nothing.
-        costs: the file that each request's costs are appended to, as JSON lines with task and
-            doc_id.
+        pretrained: lm-eval's name for path.
+        max_gen_toks: tokens of a response if neither the task nor gen_length sets them.
+        batch_size: number of prompts decoded at once, or "auto": as many as memory has room for.
+        max_batch_size: not used.
+        device: the device that lm-eval passes. Without a GPU the CPU is used instead, and with a
+            device_map it is ignored.
+        costs: file to which each request's costs are appended, as JSON lines with task and doc_id.
 
     Raises:
-        ValueError: as TextModel.
+        ValueError: see TextModel.
     """
 
     LENGTH_KEYWORD = "max_gen_toks"
@@ -80,7 +77,7 @@ class FefDllm(TextModel, LM):
         self.at_once = MOST if str(batch_size).startswith("auto") else int(batch_size)
         has_no_gpu = not torch.cuda.is_available() and str(device).startswith("cuda")
         if has_no_gpu or more.get("device_map") is not None:
-            device = None  # lm-eval asks for cuda:0 unless it is given another
+            device = None  # lm-eval passes cuda:0 unless the user names a device
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.default_costs if costs is None else Path(costs)
@@ -88,11 +85,12 @@ class FefDllm(TextModel, LM):
         self.identity = json.dumps(settings, default=str, sort_keys=True)
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Keep answers in a file of lm-eval's, --use_cache, which knows them by their requests.
+        """Use a file of lm-eval's --use_cache.
 
         Raises:
             ValueError: the file has answers of another model, method or options.
         """
+        # The file's keys are requests alone, so that the answers of two methods would mix.
         self.cache_hook = cache_hook
         answers = cache_hook.dbdict
         if len(answers) and answers.get(IDENTITY) != self.identity:
@@ -105,44 +103,45 @@ class FefDllm(TextModel, LM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
 
-        Raises ValueError, naming task and document, for a prompt that is too long, a length that is
-        not known, and settings of generation that have no meaning here.
+        Raises:
+            ValueError: a prompt is too long, a length is not known, or generation settings are not
+                supported; the message names task and document.
         """
         texts: list[str] = []
         with tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm) as bar:
+            # Only requests of equal settings, so of equal lengths, can be decoded at once.
             for _, group in groupby(requests, lambda request: request.args[1]):
-                alike = list(group)
-                for first in range(0, len(alike), self.at_once):
-                    texts += self._texts(alike[first : first + self.at_once])
+                batchable = list(group)
+                for first in range(0, len(batchable), self.at_once):
+                    texts += self._texts(batchable[first : first + self.at_once])
                     bar.update(len(texts) - bar.n)
         return texts
 
     def _texts(self, requests: list[Instance]) -> list[str]:
-        """The texts of responses to requests with the same settings, decoded at once; costs are
-        noted."""
+        """The texts of responses to requests of equal settings, decoded at once; records costs."""
         model = copy(self)
         prompts = []
-        with _blamed(requests[0]):
+        with _named_in_errors(requests[0]):
             settings = dict(requests[0].args[1])
-            most, stops = self._ends(settings)
+            max_tokens, stops = self._ends(settings)
             model.temperature, truncation = sampled(settings, self.temperature, GENERATION)
             check_temperature(self.decoder, model.temperature)
             model.options = self.options | truncation
             check_options(self.decoder, model.options)
-            length, _ = self.lengths(most)
+            length, _ = self.lengths(max_tokens)
         for request in requests:
-            with _blamed(request):
+            with _named_in_errors(request):
                 prompt_P = prompt_tensor(self.backbone, self._ids(request.args[0]))
                 prompts.append(self.fitted(prompt_P, length))
-        decoded, costs = model.responses(prompts, most)
-        texts = [self.text(out.tokens, most, stops) for out in decoded]
+        decoded, costs = model.responses(prompts, max_tokens)
+        texts = [self.text(out.tokens, max_tokens, stops) for out in decoded]
         for request, text, cost in zip(requests, texts, costs, strict=True):
             self._note(request, cost)
             self.cache_hook.add_partial("generate_until", request.args, text)
         return texts
 
     def _ends(self, settings: dict[str, Any]) -> tuple[int | None, list[str]]:
-        """A task's most tokens and its stops, which are taken out of its settings."""
+        """Take the length and the stop strings out of a task's settings."""
         stops = stops_of(settings.pop("until", None))
         lengths = {settings.pop(name) for name in LENGTHS if name in settings}
         if len(lengths) > 1:
@@ -152,16 +151,17 @@ class FefDllm(TextModel, LM):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward,
-        writes them.
+        """Log-likelihoods of continuations in nats, and whether greedy decoding, one token a
+        forward, would write them.
 
-        The latter is found out only where a document has one continuation: with several, lm-eval's
-        accuracies do not read it, and it is False; a line on stderr says what that makes of
-        exact_match. Raises ValueError, naming task and document, as `likelihood.log_likelihood`
-        does.
+        The latter is computed only if a document has one continuation. With several it is False, as
+        lm-eval's accuracies do not read it; a line on stderr says that exact_match is then 0.
+
+        Raises:
+            ValueError: see `likelihood.log_likelihood`; the message names task and document.
         """
         results = []
-        # A request may be there several times; another choice of its document has another index.
+        # The same request may come several times; other choices of a document differ in their idx.
         choices = {(request.task_name, request.doc_id, request.idx) for request in requests}
         continuations = Counter((task, document) for task, document, _ in choices)
         if max(continuations.values(), default=0) > 1:
@@ -170,14 +170,16 @@ class FefDllm(TextModel, LM):
                 file=sys.stderr,
             )
         for request in tqdm(requests, desc="fef-dllm", disable=disable_tqdm):
-            with _blamed(request):
+            with _named_in_errors(request):
                 prompt_P, answer_A = self._pair(*request.args)
                 likelihood = self.likelihood(prompt_P, answer_A)
                 greedy = False
                 costs = vars(likelihood) | {"choice": request.idx}
                 if continuations[request.task_name, request.doc_id] == 1:
-                    greedy, extra = self._greedy(prompt_P, answer_A)
-                    costs |= {f"greedy_{name}": extra[name] for name in ("seconds", "forwards")}
+                    greedy, greedy_costs = self._greedy(prompt_P, answer_A)
+                    costs |= {
+                        f"greedy_{name}": greedy_costs[name] for name in ("seconds", "forwards")
+                    }
             self._note(request, costs)
             results.append((likelihood.value, greedy))
             self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
@@ -186,8 +188,11 @@ class FefDllm(TextModel, LM):
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be
-        had from that."""
+        """Not supported, as a masked model only bounds the likelihood of a text.
+
+        Raises:
+            ValueError: always.
+        """
         raise ValueError(
             "fef-dllm has no loglikelihood_rolling: a masked diffusion model only bounds the"
             " likelihood of a text, so its perplexity cannot be compared; leave perplexity"
@@ -196,14 +201,14 @@ class FefDllm(TextModel, LM):
 
     @property
     def tokenizer_name(self) -> str:
-        """The tokenizer, by which lm-eval keeps prepared requests apart."""
+        """Name of the tokenizer, by which lm-eval tells files of prepared requests apart."""
         return str(self.backbone.text_tokenizer().name_or_path).replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """The chat template, "" where none is asked for.
+        """The chat template, or "" if lm-eval wants none (False).
 
         Raises:
-            ValueError: a name, as there is one template.
+            ValueError: the argument is the name of a template, as there is only one.
         """
         if isinstance(chat_template, str):
             raise ValueError(
@@ -222,7 +227,7 @@ class FefDllm(TextModel, LM):
             add_generation_prompt: False leaves the last message, the assistant's, open.
 
         Raises:
-            ValueError: a template that cannot be used.
+            ValueError: the template cannot be used.
         """
         return render(
             self.backbone.text_tokenizer(),
@@ -233,29 +238,32 @@ class FefDllm(TextModel, LM):
         )
 
     def _ids(self, text: str) -> list[int]:
-        """The ids of a text; a chat template has written BOS already."""
+        """The ids of a text, with one BOS: a chat template may have written it already."""
         tokenizer = self.backbone.text_tokenizer()
-        begun = tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token))
-        if begun:
+        if tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token)):
             return list(tokenizer(text, add_special_tokens=False).input_ids)
         return text_ids(tokenizer, text)
 
     def _pair(self, context: str, continuation: str) -> tuple[Tensor, Tensor]:
-        """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes
-        in are its own."""
-        whole = self._ids(context + continuation)
-        read = self._ids(context)
-        if whole[: len(read)] != read:
-            read = self._ids(context.rstrip())
-        if not read:  # an unconditional likelihood is one after BOS, or EOS
+        """The ids of context and continuation, LongTensors (P,) and (A,)."""
+        ids = self._ids(context + continuation)
+        context_ids = self._ids(context)
+        # The context's last space may be in the same token as the continuation's first word; that
+        # token then belongs to the continuation.
+        if ids[: len(context_ids)] != context_ids:
+            context_ids = self._ids(context.rstrip())
+        # The likelihood without a context is that after BOS, or else after EOS.
+        if not context_ids:
             bos_id = self.backbone.text_tokenizer().bos_token_id
-            read = [self.backbone.eos_id if bos_id is None else bos_id]
-            whole = read + whole
-        ids_L = prompt_tensor(self.backbone, whole)
-        return ids_L[: len(read)], ids_L[len(read) :]
+            context_ids = [self.backbone.eos_id if bos_id is None else bos_id]
+            ids = context_ids + ids
+        ids_L = prompt_tensor(self.backbone, ids)
+        return ids_L[: len(context_ids)], ids_L[len(context_ids) :]
 
     def _greedy(self, prompt_P: Tensor, answer_A: Tensor) -> tuple[bool, dict[str, Any]]:
-        """Whether greedy decoding, a token a forward, writes the answer; and what that cost."""
+        """Whether greedy decoding, one token a forward, writes the answer, and the decoding's
+        costs."""
+        # The response must divide into a block model's blocks; what exceeds the answer is ignored.
         blocks = self.backbone.blocks
         block = 1 if blocks is None else blocks.length
         method = "ar" if blocks is not None and blocks.causal else "llada"
@@ -265,7 +273,7 @@ class FefDllm(TextModel, LM):
         return is_greedy, costs_of(self.backbone, prompt_P, out)
 
     def _note(self, request: Instance, costs: Mapping[str, Any]) -> None:
-        """Append what a request cost to the file of costs, if there is one."""
+        """Append a request's costs to the file of costs, if there is one."""
         if self.costs is None:
             return
         line = {
@@ -280,8 +288,8 @@ class FefDllm(TextModel, LM):
 
 
 @contextmanager
-def _blamed(request: Instance) -> Iterator[None]:
-    """A ValueError in this block says which task and document it is about."""
+def _named_in_errors(request: Instance) -> Iterator[None]:
+    """Name the task and the document of a request in a ValueError of this block."""
     try:
         yield
     except ValueError as error:
@@ -289,7 +297,12 @@ def _blamed(request: Instance) -> Iterator[None]:
 
 
 def main(line: list[str]) -> None:
-    """lm-eval's own command, with the model registered and costs beside its --output_path."""
+    """Run lm-eval's own command with this model registered; costs go next to its --output_path.
+
+    Args:
+        line: the arguments of lm-eval's command.
+    """
+    # Importing this module has registered the model, before lm-eval reads its arguments.
     from lm_eval.__main__ import cli_evaluate
 
     parser = ArgumentParser(add_help=False, allow_abbrev=False)

@@ -1,11 +1,10 @@
-"""The OpenCompass adapter: chat turns -> ids -> decode -> text, and likelihoods. Scoring happens
-elsewhere.
+"""The OpenCompass adapter: chat turns -> ids -> decode -> text, and likelihoods, without scoring.
 
 In an OpenCompass configuration (docs/usage.md has a whole one):
 
     models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2",
-    path="nano", method="fef",
-                   steps=2, gen_length=64, max_out_len=64, batch_size=8, run_cfg=dict(num_gpus=0))]
+                   path="nano", method="fef", steps=2, gen_length=64, max_out_len=64,
+                   batch_size=8, run_cfg=dict(num_gpus=0))]
 """
 
 import inspect
@@ -40,22 +39,22 @@ META_TEMPLATE = {
 
 
 class DiffusionModel(TextModel, BaseModel):
-    """One decoding method on one backbone, as OpenCompass sees a model: a TextModel, with its
-    keywords and these.
+    """A TextModel as a model of OpenCompass, with these further keywords.
 
-    What OpenCompass asks leaves its costs in a file next to the predictions (`Question`).
+    The costs of what OpenCompass requests are written to a file next to its predictions
+    (`Question`).
 
     Args:
-        plain: prompts without the chat template, as base models read them.
-        meta_template: OpenCompass's roles.
-        generation_kwargs: temperature and do_sample, as transformers has them.
-        stop_words: a text ends before the first of them.
+        plain: whether prompts are encoded without the chat template, as base models read them.
+        meta_template: OpenCompass's roles (default: META_TEMPLATE).
+        generation_kwargs: generation settings in transformers' names.
+        stop_words: a text ends before the first of these.
 
     Raises:
-        ValueError: as TextModel.
+        ValueError: see TextModel.
     """
 
-    # OpenCompass takes these out of a configuration before it makes the model.
+    # OpenCompass uses these itself. It takes some out of a configuration before it makes the model.
     HARNESS_KEYWORDS = (
         "abbr",
         "type",
@@ -77,7 +76,8 @@ class DiffusionModel(TextModel, BaseModel):
         **more: Any,
     ) -> None:
         settings = generation_kwargs or {}
-        sampled(settings, 0.0, "generation_kwargs")  # refused before anything is loaded
+        # Bad settings are refused here, before the model is loaded.
+        sampled(settings, 0.0, "generation_kwargs")
         BaseModel.__init__(self, path=str(path))
         TextModel.__init__(self, path, *common, **more)
         self.template_parser = APITemplateParser(
@@ -98,17 +98,17 @@ class DiffusionModel(TextModel, BaseModel):
         min_out_len: int | None = None,
         stopping_criteria: str | Sequence[str] | None = (),
     ) -> list[str]:
-        """The texts of responses to conversations, decoded at once where the model's calls can be
+        """The texts of responses to conversations, decoded at once if the model's calls can be
         packed.
 
         Args:
             inputs: conversations.
-            max_out_len: most tokens of a text.
-            min_out_len: is not used: nothing makes a response write longer.
-            stopping_criteria: a text ends before the first of these.
+            max_out_len: the most tokens of a text.
+            min_out_len: not used, as nothing makes a response longer.
+            stopping_criteria: a text ends before the first of these, or of `stop_words`.
 
         Raises:
-            ValueError: a prompt that is too long.
+            ValueError: a prompt is too long.
         """
         if min_out_len is not None and min_out_len > 1:
             note(f"min_out_len={min_out_len} is not used: a response may end at any token")
@@ -123,47 +123,52 @@ class DiffusionModel(TextModel, BaseModel):
     def get_ppl(
         self, inputs: list[Any], mask_length: list[int] | None = None
     ) -> np.ndarray[Any, Any]:
-        """Mean negative log-likelihood of a token of each text, in nats, (N,).
+        """The negative log-likelihood of each text, in nats a token, (N,).
 
         Args:
             inputs: texts.
-            mask_length: how many tokens at the beginning of each text are only read; without it the
-                first one is.
+            mask_length: the number of tokens at the beginning of each text that are its prompt, and
+                not counted (None: the first token is the prompt, but is counted).
         """
         pairs = []
         counts = []
         for number, text in enumerate(inputs):
             ids = text_ids(self.backbone.text_tokenizer(), _flat(text))
             ids_L = prompt_tensor(self.backbone, ids)
-            read = 1 if mask_length is None else mask_length[number]
-            pairs.append((ids_L[:read], ids_L[read:]))
-            counts.append(len(ids) if mask_length is None else len(ids) - read)
+            prompt_length = 1 if mask_length is None else mask_length[number]
+            pairs.append((ids_L[:prompt_length], ids_L[prompt_length:]))
+            # Without mask_length OpenCompass divides by all tokens, the first one among them.
+            counts.append(len(ids) if mask_length is None else len(ids) - prompt_length)
         return -self._likelihoods(pairs) / np.array(counts)
 
     def get_loglikelihood(self, inputs: list[Any], conts: list[str]) -> np.ndarray[Any, Any]:
-        """Log-likelihood in nats of the continuation that each text ends with, (N,).
+        """The log-likelihood of each text's continuation, in nats, (N,).
+
+        Args:
+            inputs: texts, each with its continuation at the end.
+            conts: the continuations.
 
         Raises:
-            ValueError: a text that does not end with its continuation.
+            ValueError: a text does not end with its continuation.
         """
         pairs = []
         tokenizer = self.backbone.text_tokenizer()
         for text, continuation in zip(map(_flat, inputs), conts, strict=True):
             if not continuation or not text.endswith(continuation):
                 raise ValueError(f"the text does not end with its continuation {continuation!r}")
-            read = len(text_ids(tokenizer, text.removesuffix(continuation)))
+            prompt_length = len(text_ids(tokenizer, text.removesuffix(continuation)))
             ids_L = prompt_tensor(self.backbone, text_ids(tokenizer, text))
-            pairs.append((ids_L[:read], ids_L[read:]))
+            pairs.append((ids_L[:prompt_length], ids_L[prompt_length:]))
         return self._likelihoods(pairs)
 
     def _likelihoods(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> np.ndarray[Any, Any]:
-        """Log-likelihoods of answers to prompts, (N,); their costs are noted."""
+        """Log-likelihoods of answers to prompts, (N,); records their costs."""
         likelihoods = [self.likelihood(prompt_P, answer_A) for prompt_P, answer_A in pairs]
         self._note(map(vars, likelihoods))
         return np.array([likelihood.value for likelihood in likelihoods])
 
     def _note(self, costs: Iterable[dict[str, Any]]) -> None:
-        """Append costs to the file next to OpenCompass's predictions, if OpenCompass asked."""
+        """Append costs to the file next to OpenCompass's predictions, if an inferencer called."""
         question = Question.of_caller()
         if question is None:
             return
@@ -175,8 +180,8 @@ class DiffusionModel(TextModel, BaseModel):
                 file.write(json.dumps({"item": number} | shared | cost) + "\n")
 
     def parse_template(self, prompt_template: Any, mode: str) -> Any:
-        """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers
-        write them down."""
+        """Conversations for generation ("gen"), or texts for likelihoods, as PPL inferencers record
+        them."""
         parsed = self.template_parser.parse_template(prompt_template, mode)
         if mode == "gen":
             return parsed
@@ -198,12 +203,12 @@ class DiffusionModel(TextModel, BaseModel):
 
 
 class Question(NamedTuple):
-    """What an inferencer asks about.
+    """The items that an inferencer of OpenCompass calls the model for.
 
     Attributes:
-        file: of costs, next to its predictions.
-        item: the first one.
-        label: of a choice.
+        file: the file of costs, next to the inferencer's predictions.
+        item: number of the first item.
+        label: label of the choice, if a likelihood is computed for one.
     """
 
     file: Path
@@ -212,16 +217,16 @@ class Question(NamedTuple):
 
     @staticmethod
     def of_caller() -> "Question | None":
-        """What the inferencer asks that called, None without one."""
-        # OpenCompass tells a model neither the data set nor the item; both are variables of the
-        # inferencer.
+        """The question of the inferencer that is calling; None if none is."""
+        # OpenCompass passes a model neither the data set nor the item, so that both are read from
+        # the local variables of the inferencer, further up the stack.
         frame = inspect.currentframe()
         while frame is not None:
-            names = frame.f_locals
-            if isinstance(names.get("self"), BaseInferencer) and "output_json_filename" in names:
-                predictions = Path(names["output_json_filepath"], names["output_json_filename"])
+            scope = frame.f_locals
+            if isinstance(scope.get("self"), BaseInferencer) and "output_json_filename" in scope:
+                predictions = Path(scope["output_json_filepath"], scope["output_json_filename"])
                 costs = predictions.with_suffix(SIDE_FILE)
-                return Question(costs, names.get("index", 0), names.get("label"))
+                return Question(costs, scope.get("index", 0), scope.get("label"))
             frame = frame.f_back
         return None
 
@@ -229,17 +234,17 @@ class Question(NamedTuple):
 def encode_chat(
     backbone: Backbone, turns: Any, plain: bool = False, template: Mapping[str, Any] | None = None
 ) -> Tensor:
-    """A conversation through the chat template: LongTensor (P,).
+    """Encode a conversation through the chat template: LongTensor (P,).
 
     Args:
-        backbone: whose tokenizer it is.
+        backbone: the model, with its tokenizer.
         turns: a string, or OpenCompass's list of {role, prompt}.
-        plain: without the template (`chat.encode_plain`).
-        template: what the template is rendered with.
+        plain: whether to encode without the template (`chat.encode_plain`).
+        template: arguments for rendering the template.
 
     Raises:
-        ValueError: a chat template that cannot be used, and text that holds the mask token: the
-            model would take it for a position to fill.
+        ValueError: the chat template cannot be used, or the text contains the mask token, which the
+            model would take for a position to fill.
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
@@ -253,5 +258,5 @@ def encode_chat(
 
 
 def _flat(text: Any) -> str:
-    """A conversation as one text, as likelihoods are taken of it."""
+    """A conversation as one text, for likelihoods."""
     return text if isinstance(text, str) else "\n".join(turn["prompt"] for turn in text)

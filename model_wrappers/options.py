@@ -1,8 +1,8 @@
-"""A decoder's options: one struct for each decoder, and one conversion that checks every name, type
-and range.
+"""Options of decoders: a struct for each decoder, and one conversion that checks names, types and
+ranges.
 
-Light: no torch. The rules of a single field are in its type (`Annotated[int, Meta(ge=1)]`,
-`Literal[...]`), rules between fields in the struct's `check`.
+This module does not import torch. The rules of a single field are in its type (`Annotated[int,
+Meta(ge=1)]`, `Literal[...]`), rules between fields in the struct's `check`.
 """
 
 import math
@@ -18,7 +18,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-MOST = {int: 2**31 - 1, float: 1e30}  # beyond these, int64 and float32 may overflow in a decoder
+# The largest values of options: beyond them int64 and float32 may overflow in a decoder.
+MAX_VALUES = {int: 2**31 - 1, float: 1e30}
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -29,31 +30,32 @@ T = TypeVar("T", bound="Options")
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every decoder's options."""
+    """Base class of the options of every decoder."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}={value} must be finite")
-            if type(value) in MOST and abs(value) > MOST[type(value)]:
-                raise ValueError(f"{name}={value} must be at most {MOST[type(value)]:g}")
+            if type(value) in MAX_VALUES and abs(value) > MAX_VALUES[type(value)]:
+                raise ValueError(f"{name}={value} must be at most {MAX_VALUES[type(value)]:g}")
         self.check()
 
     def check(self) -> None:
-        """Rules between fields.
+        """Check rules between fields; a subclass overrides this.
 
         Raises:
-            ValueError: fields that do not go together.
+            ValueError: fields do not go together.
         """
 
 
 class SampleOptions(Options, frozen=True, kw_only=True):
-    """Which tokens may be drawn above temperature 0; at temperature 0 both change nothing.
+    """Which tokens may be drawn above temperature 0; at temperature 0 they change nothing.
 
     Attributes:
-        top_p: the smallest set of likeliest tokens whose probability is at least this (None: all).
-        top_k: the k likeliest tokens (None: all). With both a token must be in both sets.
+        top_p: only tokens of the smallest set of likeliest tokens decoder_name probability is at
+            least this (None: all).
+        top_k: only the k likeliest tokens (None: all). With both, a token must be in both sets.
     """
 
     top_p: ShareAboveZero | None = None
@@ -61,18 +63,18 @@ class SampleOptions(Options, frozen=True, kw_only=True):
 
 
 class EndOptions(SampleOptions, frozen=True, kw_only=True):
-    """What every decoder does about the end of a response.
+    """Options about the end of a response.
 
     Attributes:
-        logits_eos_inf: EOS is never predicted.
-        eos_penalty: nats that are taken off the logits of EOS and EoT, before anything else reads
+        logits_eos_inf: whether EOS is never predicted.
+        eos_penalty: nats that are subtracted from the logits of EOS and EoT before anything reads
             them. At temperature T their odds fall by the factor exp(-eos_penalty / T).
-        confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives confidences, so
-            that they are committed last, or re-masked first. They are predicted as often as
-            without it. "official": above temperature 0 EoT alone, as in LLaDA's `generate`, which
-            takes EOS out of other logits there (ML-GSAI/LLaDA#137).
-        stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text
-            stays.
+        confidence_eos_eot_inf: whether EOS and EoT are excluded from the softmax that gives
+            confidences, so that they are committed last, or re-masked first. They are predicted as
+            often as without it. "official" excludes only EoT above temperature 0, as LLaDA's
+            `generate`, which takes EOS out of other logits there (ML-GSAI/LLaDA#137).
+        stop_at_eos: whether the masks after an EOS become EOS once all positions before it are
+            resolved; the text stays the same.
     """
 
     logits_eos_inf: bool = False
@@ -83,7 +85,7 @@ class EndOptions(SampleOptions, frozen=True, kw_only=True):
 
 @cache
 def note(text: str) -> None:
-    """Print a line on stderr, once in a process."""
+    """Print a line on stderr; the same line is printed once in a process."""
     print(text, file=sys.stderr)
 
 
@@ -93,28 +95,30 @@ def meant(
     kinds: Mapping[str, Collection[str]] | None = None,
     whole: bool = False,
 ) -> str:
-    """The end of a message about a name that is unknown, or no name at all: what to write instead,
-    in a line at most.
+    """The end of an error message about an unknown name: which names to write instead.
 
     Args:
-        name: the unknown name.
-        valid: the valid ones; those most like it are named, else some of all.
-        kinds: names of other kinds, by kind.
-        whole: name all valid ones in any case, as the Python interface does.
+        name: the unknown name, or a value that is no name.
+        valid: the valid names. The message suggests those most like `name`, or lists some of all.
+        kinds: names of other kinds, by kind: the message says if `name` is one of these.
+        whole: whether the message lists all valid names in any case, as in the Python interface.
     """
     text = str(name)
-    if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
-        return f"; {text} is {kind}"
-    known = {name.lower(): name for name in valid}
-    near = [known[match] for match in get_close_matches(text.lower(), known, n=2)]
-    every = ", ".join(known.values())
-    listed = f"; valid: {every if whole else shorten(every, 100)}"
-    return f"; did you mean {' or '.join(near)}?{listed if whole else ''}" if near else listed
+    for kind, members in (kinds or {}).items():
+        if text in members:
+            return f"; {text} is {kind}"
+    lowered = {valid_name.lower(): valid_name for valid_name in valid}
+    close = [lowered[match] for match in get_close_matches(text.lower(), lowered, n=2)]
+    names = ", ".join(lowered.values())
+    listing = f"; valid: {names if whole else shorten(names, 100)}"
+    if not close:
+        return listing
+    return f"; did you mean {' or '.join(close)}?{listing if whole else ''}"
 
 
 def python_number(value: Any) -> Any:
-    """A scalar of numpy's or torch's as Python's, a whole float as an int; anything else as it
-    is."""
+    """A scalar of numpy or torch as a Python number, and a whole float as an int; any other value
+    unchanged."""
     if getattr(value, "shape", None) == ():
         value = value.item()
     if isinstance(value, float) and value.is_integer():
@@ -122,16 +126,16 @@ def python_number(value: Any) -> Any:
     return value
 
 
-def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
-    """The options of a decoder.
+def convert_options(kind: type[T], values: dict[str, Any], decoder_name: str) -> T:
+    """Make a decoder's options from values.
 
     Args:
-        kind: their struct.
-        values: by name.
-        whose: the decoder's name, for messages.
+        kind: the options' struct type.
+        values: values by name.
+        decoder_name: for messages.
 
     Raises:
-        ValueError: a bad option, naming it and what is valid.
+        ValueError: an option is unknown or has a bad value; the message says what is valid.
     """
     names = kind.__struct_fields__
     values = {name: python_number(value) for name, value in values.items()}
@@ -139,31 +143,38 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
         if name not in names:
             # A struct has its inherited fields first; a reader looks for the decoder's.
             valid = sorted(names, key=lambda field: field not in kind.__annotations__)
-            raise ValueError(f"unknown option {name!r} for {whose}{meant(name, valid, whole=True)}")
-        if not str(values[name]).isprintable():  # it is part of a method's name in the records
-            raise ValueError(f"option {name}={values[name]!r} for {whose} must be printable text")
+            raise ValueError(
+                f"unknown option {name!r} for {decoder_name}{meant(name, valid, whole=True)}"
+            )
+        # A value is a part of the method's name in records and tables.
+        if not str(values[name]).isprintable():
+            raise ValueError(
+                f"option {name}={values[name]!r} for {decoder_name} must be printable text"
+            )
     try:
         return msgspec.convert(values, kind, dec_hook=path_from)
     except msgspec.ValidationError as error:
         field = re.search(r" - at `\$\.(\w+)", str(error))
         if field is None:  # a rule between fields, in its own words
-            raise ValueError(f"{whose}: {error}") from error
+            raise ValueError(f"{decoder_name}: {error}") from error
         name = field[1]
         struct: Any = inspect.type_info(kind)
         wanted = describe_type(next(field.type for field in struct.fields if field.name == name))
-        raise ValueError(f"option {name}={values[name]!r} for {whose} must be {wanted}") from error
+        raise ValueError(
+            f"option {name}={values[name]!r} for {decoder_name} must be {wanted}"
+        ) from error
 
 
 def path_from(kind: type, value: Any) -> Any:
-    """The path of a text, for msgspec. Raises ValueError for what is none."""
+    """Convert text to a path, for msgspec. Raises ValueError for any other type or value."""
     if kind is Path and isinstance(value, str | PurePath):
         return Path(value)
-    # becomes a ValidationError that names the field
+    # msgspec turns this into a ValidationError that names the field.
     raise ValueError(f"a value of type {type(value).__name__}")
 
 
 def describe_type(kind: inspect.Type) -> str:
-    """A field's type and range in words: "a whole number of at least 1", "absorbing or uniform"."""
+    """A field's type and range in words, as "a whole number of at least 1" or "True or False"."""
     match kind:
         case inspect.UnionType(types=types):
             return " or ".join(describe_type(part) for part in types)

@@ -1,5 +1,4 @@
-"""What every decoder is given, whatever its options, and the one way in which it fills the
-response."""
+"""The request that every decoder gets, and the methods by which it fills the response."""
 
 import math
 import time
@@ -22,25 +21,25 @@ WAYS = get_args(How)  # any other word for how a token came counts as "unmasked"
 class Request:
     """One response to decode.
 
-    Decoders change `x_1L` through `commit` and `remask`, which note how and by what probability, or
-    in place.
+    Decoders change `x_1L` through `commit` and `remask`, which pass the observer the probabilities
+    and how tokens came about. They may also write into it in place.
 
     Attributes:
-        backbone: the model of targets, in a ledger.
-        draft: that of draft probs; it may be the same.
-        x_1L: LongTensor (1, L), prompt and response, on the CPU wherever the models are: a decoder
-            decides on the host, and its calls take the sequence to the device.
+        backbone: the model that gives targets, in a ledger.
+        draft: the model that gives draft probs, in a ledger; it may be the same model.
+        x_1L: LongTensor (1, L), prompt and response. It is on the CPU wherever the models are: a
+            decoder decides on the host, and its calls take the sequence to the device.
         start: index of the response's first token.
-        block_length: of LLaDA's blocks, or the model's; the former divides the response.
+        block_length: length of LLaDA's blocks, which divides the response, or of a block model's.
         temperature: 0 is greedy.
-        sampler: all randomness.
-        observer: sees every change.
-        windows: those of `record`.
-        given: positions, the prompt's too, that are never masked again.
-        grid: the blocks of a block model, the last of which may go beyond the response.
-        end: index after the response (None: the sequence's).
-        finished: ends and times of finished blocks.
-        observed: the sequence as the observer knows it.
+        sampler: source of all randomness.
+        observer: sees every change, if there is one.
+        windows: the speculative windows that `record` was called with.
+        given: positions that may not be masked again: the prompt's and the given tokens'.
+        grid: the blocks of a block model; the last one may reach beyond the response.
+        end: index after the response (None: the end of the sequence).
+        finished: for each finished block its end and the time (time.perf_counter).
+        observed: the sequence as it was last shown to the observer.
     """
 
     backbone: Ledger
@@ -74,29 +73,31 @@ class Request:
 
     @property
     def block_ends(self) -> range:
-        """Index after the last token of every block."""
+        """For every block the index after its last token."""
         first = self.start + self.block_length
         if self.grid is not None:
             first = self.grid.end(self.start)
         return range(first, self.x_1L.shape[1] + 1, self.block_length)
 
     def blocks(self) -> Iterator[range]:
-        """The positions of every block in turn, the first of which may begin in the prompt.
+        """Iterate over the blocks, each as the range of its positions.
 
-        A block model's response ends with the block that has EOS. A decoder calls `finish` after
-        each.
+        The first block of a block model may begin in the prompt, and its response ends with the
+        block that has EOS. A decoder calls `finish` after each block.
         """
         for end in self.block_ends:
             yield range(end - self.block_length, end)
+            # Later blocks of a block model are not run; LLaDA's blocks are all part of the
+            # response.
             if self.grid is not None and self.has_eos(end):
                 return
 
     def finish(self, block: range) -> None:
-        """Note that a block is decoded, and when."""
+        """Record the time at which a block is decoded."""
         self.finished.append((block.stop, time.perf_counter()))
 
     def has_eos(self, end: int) -> bool:
-        """Whether EOS stands in the response before this index."""
+        """Whether the response has an EOS before this index of the sequence."""
         return bool((self.x_1L[0, self.start : end] == self.backbone.eos_id).any())
 
     def masked(self, begin: int = 0, end: int | None = None) -> Tensor:
@@ -118,10 +119,11 @@ class Request:
 
         Args:
             positions: LongTensor (N,) or a list, indices into x_1L.
-            tokens: (N,), or one for all.
-            probs: (N,), what the decoder gave each token; None if it gave none.
-            how: how they came, one word or (N,).
+            tokens: (N,), or one token for all positions.
+            probs: (N,), the probability that the decoder gave each token (None: it gave none).
+            how: how the tokens came about, one word for all or one for each.
         """
+        # Changes in place since the last call come before this one in the observer's order.
         self.observe()
         if isinstance(positions, Tensor):
             at_N = positions.cpu()
@@ -136,10 +138,10 @@ class Request:
 
         Args:
             positions: indices into x_1L.
-            tokens: (N,), drawn from another kernel; None is the mask.
+            tokens: (N,), corrupted tokens of another kernel than the absorbing one (None: masks).
 
         Raises:
-            ValueError: positions that were given.
+            ValueError: a position is a given one.
         """
         given = self.given.intersection(positions)
         if given:
@@ -153,14 +155,13 @@ class Request:
             self._show_remasked(list(positions))
 
     def observe(self) -> None:
-        """Show the observer, if there is one, what was written into the sequence in place since it
-        saw it."""
+        """Show the observer the changes that were made in place since it last saw the sequence."""
         if self.observer is None:
             return
         sequence = self.x_1L[0].tolist()
-        written = [at for at, token in enumerate(sequence) if token != self.observed[at]]
-        masked = [at for at in written if sequence[at] == self.mask_id]
-        filled = [at for at in written if sequence[at] != self.mask_id]
+        changed = [at for at, token in enumerate(sequence) if token != self.observed[at]]
+        masked = [at for at in changed if sequence[at] == self.mask_id]
+        filled = [at for at in changed if sequence[at] != self.mask_id]
         if masked:
             self._show_remasked(masked)
         if filled:
@@ -172,21 +173,22 @@ class Request:
         probs: Tensor | Sequence[float] | None,
         how: How | Sequence[How],
     ) -> None:
-        """Tell the observer of tokens that are at positions of the sequence now."""
+        """Show the observer that tokens were committed; they are in the sequence already."""
         assert self.observer is not None
-        shares = [math.nan] * len(positions) if probs is None else _listed(probs)
+        prob_list = [math.nan] * len(positions) if probs is None else _listed(probs)
         words = [how] * len(positions) if isinstance(how, str) else how
-        if not len(positions) == len(shares) == len(words):
+        if not len(positions) == len(prob_list) == len(words):
             raise ValueError(
-                f"{len(shares)} probs and {len(words)} words for {len(positions)} positions"
+                f"{len(prob_list)} probs and {len(words)} words for {len(positions)} positions"
             )
+        # Records hold the words of WAYS; a decoder from outside may have words of its own.
         ways = [word if word in WAYS else "unmasked" for word in words]
         self.observed[:] = self.x_1L[0].tolist()
         tokens = [self.observed[at] for at in positions]
-        self.observer.committed(*self._inside(positions, tokens, shares, ways))
+        self.observer.committed(*self._inside(positions, tokens, prob_list, ways))
 
     def _show_remasked(self, positions: list[int]) -> None:
-        """Tell the observer of positions of the sequence that are corrupted again."""
+        """Show the observer that positions were corrupted again."""
         assert self.observer is not None
         tokens = self.x_1L[0, positions].tolist()
         for at, token in zip(positions, tokens, strict=True):
@@ -194,32 +196,35 @@ class Request:
         self.observer.remasked(*self._inside(positions, tokens))
 
     def reject(self, drafts: Callable[[], Rejected]) -> None:
-        """Note the drafts of a window that were not accepted, before the window itself.
+        """Show the observer the drafts of a window that were not accepted, before the window
+        itself.
 
         Args:
-            drafts: gives them; it is called for an observer that wants them, so that else their
-                probabilities cost nothing.
+            drafts: returns them. It is called only if the observer wants them, so that without one
+                their probabilities are not computed.
         """
         if self.observer is None or not isinstance(self.observer, FullObserver):
             return
         positions, tokens, draft_probs, target_probs = drafts()
-        # Where the one that was rejected is beyond the response, none is told.
+        # If the rejected draft itself is beyond the response (in the last block of a block model),
+        # so are those after it.
         if positions[0] < self.start + self.length:
             columns = (tokens, _listed(draft_probs), _listed(target_probs))
             self.observer.rejected(*self._inside(positions, *columns))
 
     def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
-        """Note a speculative window.
+        """Record a speculative window.
 
         Args:
-            window: what it proposed, accepted and committed.
-            positions: in the sequence, of all that it proposed or resolved, the drafts last, in
-                their order; those after the response, in a block model's last block, are not
-                counted.
+            window: its counts of proposed, accepted and committed tokens.
+            positions: positions in the sequence of all tokens that it proposed or resolved, in
+                order, the drafts last. Positions after the response, in a block model's last block,
+                are taken out of the counts (None: all are in the response).
 
         Raises:
-            ValueError: a window that accepts more than it proposed or committed.
+            ValueError: the window accepts more than it proposed or committed.
         """
+        # Counts may be tensors or numbers of numpy's, which a record cannot hold.
         window = Window(*map(int, vars(window).values()))
         if window.accepted > min(window.proposed, window.committed):
             raise ValueError(
@@ -242,18 +247,18 @@ class Request:
             self.observer.recorded(window)
 
     def _inside(self, positions: Sequence[int], *values: Sequence[Any]) -> Any:
-        """Places in the response, and values of each, but for positions outside it."""
+        """Indices in the response of those positions that lie in it, and their values."""
         response = range(self.start, self.start + self.length)
         rows = [row for row, at in enumerate(positions) if at in response]
-        places = [positions[row] - self.start for row in rows]
-        return places, *([column[row] for row in rows] for column in values)
+        indices = [positions[row] - self.start for row in rows]
+        return indices, *([column[row] for row in rows] for column in values)
 
 
 def fill_after_eos(request: Request) -> bool:
-    """Fill the masks after the first EOS with EOS if no mask is left before it.
+    """Fill the masks after the first EOS with EOS, provided that no mask is left before it.
 
     Returns:
-        Whether that was so.
+        Whether there is such an EOS, so that the response is complete.
     """
     eos_id = request.backbone.eos_id
     eos = request.start + (request.x_1L[0, request.start :] == eos_id).nonzero()[:, 0]

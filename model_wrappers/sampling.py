@@ -1,7 +1,7 @@
-"""Rules that decoders share, as pure functions, and the one object that all their randomness goes
-through.
+"""Rules that decoders share, as pure functions, and the sampler that all their randomness comes
+from.
 
-What is as wide as the vocabulary stays on the model's device; a decoder decides on the host, from a
+Tensors as wide as the vocabulary stay on the model's device. A decoder decides on the host, by the
 few numbers a call that `transfers.to_host` brings. Shapes: N positions, W window, V vocabulary.
 """
 
@@ -20,21 +20,25 @@ from model_wrappers.options import EndOptions, SampleOptions
 if TYPE_CHECKING:
     from model_wrappers.backbones.protocol import Ledger
 
-BLOCK = 4096  # uniforms that are drawn, and brought to a device, at once
+# Uniforms that are drawn, and brought to a device, at once: a transfer for each call would be a
+# wait.
+BLOCK = 4096
 ALL_TOKENS = SampleOptions()
 
 
 class Sampler:
-    """Draws for a decoder. A test or an audit replaces it by one that walks through every branch.
+    """Draws for a decoder. Tests and the audit replace it by one that walks through every branch.
 
-    Uniforms are made on the host, whatever the model's device: the same seed gives the same ones
+    Uniforms are made on the host, whatever the model's device, so that a seed gives the same ones
     everywhere, alone and in a batch.
 
     Attributes:
-        timer: of the draws of the response that is decoded; None where they are not timed. It is of
-            the class, for a sampler in the place of this one need not call its `__init__`.
+        timer: measures the draws of the present response (None: they are not timed). It is an
+            attribute of the class, as a sampler that replaces this one need not call its
+            `__init__`.
 
-    Raises ValueError for a seed that torch does not take.
+    Raises:
+        ValueError: torch does not accept the seed.
     """
 
     timer: DrawTimer | None = None
@@ -49,7 +53,7 @@ class Sampler:
         self._copies: dict[torch.device, Tensor] = {}
 
     def timed(self) -> AbstractContextManager[None]:
-        """A block, which may be within another one, in which all seconds are of draws."""
+        """A context manager whose seconds all count as draws; it may be nested."""
         return nullcontext() if self.timer is None else self.timer
 
     def uniforms(self, count: int, device: torch.device) -> Tensor:
@@ -70,15 +74,16 @@ class Sampler:
 
         Args:
             probs_NV: the distributions.
-            needed_1: (1,), how many rows are used, the first ones (None: all). The others may be
-                any tokens.
+            needed_1: (1,), how many of the first rows are used (None: all). The tokens of the other
+                rows may be any.
         """
+        # This sampler draws all rows: to skip some it would have to wait for needed_1 on the host.
         with self.timed():
             return inverse_cdf(probs_NV, self.uniforms(len(probs_NV), probs_NV.device))
 
     def accepted(self, ratio_W: Tensor) -> Tensor:
-        """How many drafts are accepted from the first on, each with min(1, ratio): LongTensor
-        (1,)."""
+        """The number of drafts accepted from the first on, each with probability min(1, ratio):
+        LongTensor (1,)."""
         uniform_W = self.uniforms(len(ratio_W), ratio_W.device)
         return (uniform_W < ratio_W).cumprod(0).sum(0, keepdim=True)
 
@@ -92,8 +97,11 @@ class Sampler:
 
 
 def inverse_cdf(probs_NV: Tensor, uniform_N: Tensor) -> Tensor:
-    """The token of each row at which the cumulated probability exceeds a uniform, LongTensor
+    """For each row the token at which the cumulated probability exceeds a uniform, LongTensor
     (N,)."""
+    # Not torch.multinomial: drawn on the CPU it needs a copy of all probabilities there, which took
+    # over a second for 256 rows (results/LOG.md), and drawn on a device its tokens differ by
+    # device.
     cumulated_NV = probs_NV.cumsum(-1, dtype=torch.float64)
     total_N1 = cumulated_NV[:, -1:].contiguous()
     token_N1 = torch.searchsorted(cumulated_NV, uniform_N[:, None] * total_N1, right=True)
@@ -112,7 +120,7 @@ def token_probs(
 
     Args:
         logits_NV: the logits.
-        temperature: T; at 0 all of a row's probability is on its likeliest token.
+        temperature: T; at 0 a row's likeliest token has probability 1.
         exclude: ids that get probability 0.
         options: top_p and top_k.
 
@@ -120,8 +128,8 @@ def token_probs(
         Float64 (N, V).
     """
     if exclude is not None:
-        several = [exclude] if isinstance(exclude, int) else exclude
-        logits_NV = without(logits_NV, several)
+        ids = [exclude] if isinstance(exclude, int) else exclude
+        logits_NV = without(logits_NV, ids)
     if temperature > 0:
         return torch.softmax(truncated(logits_NV.double() / temperature, options), -1)
     return torch.zeros_like(logits_NV, dtype=torch.float64).scatter_(
@@ -130,28 +138,31 @@ def token_probs(
 
 
 def truncated(logits_NV: Tensor, options: SampleOptions) -> Tensor:
-    """Logits (N, V) with -inf at the tokens that top_p and top_k leave out.
+    """Logits (N, V) with -inf at the tokens that top_p and top_k exclude.
 
-    top_p keeps a row's likeliest tokens up to the one with which their sum reaches it, top_k those
-    as likely as the k-th. Both look at the whole distribution, as in Dream's `sample_tokens`.
+    top_p keeps a row's likeliest tokens up to the first with which their sum reaches top_p; top_k
+    keeps all tokens at least as likely as the k-th. Both are of the whole distribution, as in
+    Dream's `sample_tokens`.
     """
-    kept_NV = logits_NV
+    truncated_NV = logits_NV
     if options.top_p is not None and options.top_p < 1:
         sorted_NV, token_NV = logits_NV.sort(dim=-1, descending=True, stable=True)
         reached_NV = torch.softmax(sorted_NV, -1).cumsum(-1) >= options.top_p
         outside_NV = torch.zeros_like(reached_NV)
         # A token is left out if those before it reach top_p; the first one never is.
         outside_NV.scatter_(-1, token_NV[..., 1:], reached_NV[..., :-1])
-        kept_NV = kept_NV.masked_fill(outside_NV, -torch.inf)
+        truncated_NV = truncated_NV.masked_fill(outside_NV, -torch.inf)
     if options.top_k is not None and options.top_k < logits_NV.shape[-1]:
         least_N1 = logits_NV.topk(options.top_k, -1).values[..., -1:]
-        kept_NV = kept_NV.masked_fill(logits_NV < least_N1, -torch.inf)
-    return kept_NV
+        truncated_NV = truncated_NV.masked_fill(logits_NV < least_N1, -torch.inf)
+    return truncated_NV
 
 
 def without(logits_NV: Tensor, ids: Sequence[int], nats: float = torch.inf) -> Tensor:
-    """Logits (..., V), lower by this many nats at some ids (default: -inf there); a copy, for the
-    backbone may keep its own."""
+    """Logits (..., V) that are lower by `nats` at some ids (default: -inf there).
+
+    The result is a copy, as the backbone may keep the logits.
+    """
     if not ids or not nats:
         return logits_NV
     restricted_NV = logits_NV.clone()
@@ -161,16 +172,17 @@ def without(logits_NV: Tensor, ids: Sequence[int], nats: float = torch.inf) -> T
 
 
 def hold_ends_back(logits_NV: Tensor, options: EndOptions, backbone: Ledger) -> Tensor:
-    """The logits (..., V) that a decoder reads, by its options about the end of a response."""
+    """Logits (..., V) with EOS and EoT lowered as `logits_eos_inf` and `eos_penalty` say."""
     if options.logits_eos_inf:
         logits_NV = without(logits_NV, [backbone.eos_id])
     return without(logits_NV, backbone.ends, options.eos_penalty)
 
 
 def unranked_ends(options: EndOptions, backbone: Ledger, temperature: float) -> list[int]:
-    """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences."""
+    """The ids that `confidence_eos_eot_inf` excludes from the softmax that gives confidences."""
     if not options.confidence_eos_eot_inf:
         return []
+    # LLaDA's code takes EOS out of other logits there (ML-GSAI/LLaDA#137).
     if options.confidence_eos_eot_inf == "official" and temperature > 0:
         return [end for end in backbone.ends if end == backbone.eot_id]
     return backbone.ends
@@ -214,9 +226,9 @@ def probs_at(probs_NV: Tensor, token_N: Tensor) -> Tensor:
 def softmax_at(logits_NV: Tensor, token_N: Tensor) -> Tensor:
     """softmax(logits) at one token in each row, float64 (N,).
 
-    1 - p is summed without the token itself. So two different confidences near 1 stay different,
-    and which positions come first does not depend on the shape of a batch, although all that is
-    as wide as the vocabulary is float32.
+    1 - p is computed as a sum without the token itself. So different confidences near 1 stay
+    different, and the ranking of positions does not depend on the shape of a batch, although all
+    tensors as wide as the vocabulary are float32.
     """
     exact_NV = logits_NV.float()
     weight_NV = (exact_NV - exact_NV.amax(-1, keepdim=True)).exp_()
@@ -231,10 +243,11 @@ def best_probs(logits_NV: Tensor) -> Tensor:
 
 
 def residual(target_NV: Tensor, draft_NV: Tensor) -> Tensor:
-    """norm(max(0, pi - rho)), (N, V), which a corrected token is drawn from; the target where
-    nothing exceeds rho."""
+    """norm(max(0, pi - rho)), (N, V), the distribution of a corrected token; pi in rows where no
+    pi exceeds rho."""
     excess_NV = (target_NV - draft_NV).clamp_min(0)
     total_N1 = excess_NV.sum(-1, keepdim=True)
+    # Where pi = rho nothing is rejected, but the row is computed: 0 / 0 must not reach the sampler.
     return torch.where(total_N1 > 0, excess_NV / total_N1, target_NV)
 
 
@@ -248,25 +261,27 @@ def speculative_accept(
     """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the
     paper's Algorithm 2).
 
-    All on the device: the host waits for what it reads of the result, and for nothing else.
+    All of it runs on the device; the host waits only when it reads the result.
 
     Args:
-        target_WV: probs pi of the window.
-        draft_WV: probs rho that the drafts were drawn from.
+        target_WV: the targets' probs pi.
+        draft_WV: the probs rho that the drafts were drawn from.
         draft_W: LongTensor (W,), the drafts.
-        sampler: all randomness.
-        limit_1: LongTensor (1,), how many of the first positions are resolved at most (None: all).
+        sampler: source of all randomness.
+        limit_1: LongTensor (1,), the most positions, from the first on, to resolve (None: all).
 
     Returns:
-        How many drafts are accepted, LongTensor (1,), and the window's tokens, LongTensor (W,): the
-        accepted drafts, the correction of the next one, and then nothing of use.
+        The number of accepted drafts, LongTensor (1,), and the window's tokens, LongTensor (W,):
+        the accepted drafts, then the correction of the next one, then tokens without meaning.
     """
     with sampler.timed():
         width = len(draft_W)
         index_W = torch.arange(width, device=draft_W.device)
         limit_1 = index_W[-1:] + 1 if limit_1 is None else limit_1
         ratio_W = probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W)
+        # Ratio 0 from the limit on: such a draft is never accepted, nor is a correction used there.
         accepted_1 = sampler.accepted(torch.where(index_W < limit_1, ratio_W, 0.0))
+        # If all are accepted there is nothing to correct; the clamp keeps the index valid.
         rejected_1 = accepted_1.clamp(max=width - 1)
         residual_1V = residual(
             target_WV.index_select(0, rejected_1), draft_WV.index_select(0, rejected_1)
@@ -284,26 +299,28 @@ def block_accept(
 ) -> tuple[Tensor, Tensor]:
     """Accept the drafts of a window jointly, and correct the first rejected one.
 
-    Block verification (Sun et al., arXiv 2403.10444, Algorithm 2): the same law as
-    `speculative_accept` at no fewer accepted drafts, in expectation. Prefix i is kept with
-    probability p_i = min(p_(i-1) pi_i / rho_i, 1), and a later prefix makes up for an earlier one:
-    the longest of independently accepted prefixes counts. Arguments and result are those of
-    `speculative_accept`.
+    Block verification (Sun et al., arXiv 2403.10444, Algorithm 2): the same output law as
+    `speculative_accept`, and in expectation never fewer accepted drafts. Prefix i has weight p_i =
+    min(p_(i-1) pi_i / rho_i, 1). Each prefix is accepted independently, and the longest accepted
+    one counts, so that a later prefix can make up for an earlier one. Arguments and result are
+    those of `speculative_accept`.
     """
     with sampler.timed():
         width = len(draft_W)
         prefix_W = torch.arange(1, width + 1, device=draft_W.device)  # drafts of each prefix
         limit_1 = prefix_W[-1:] if limit_1 is None else limit_1
-        kept = [target_WV.new_ones(())]
+        weights = [target_WV.new_ones(())]
         for ratio in probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W):
-            kept.append((kept[-1] * ratio).clamp(max=1.0))
-        kept_N = torch.stack(kept)  # p_0 .. p_W
-        excess_WV = (kept_N[:-1, None] * target_WV - draft_WV).clamp_min(0)
+            weights.append((weights[-1] * ratio).clamp(max=1.0))
+        weight_N = torch.stack(weights)  # p_0 .. p_W
+        excess_WV = (weight_N[:-1, None] * target_WV - draft_WV).clamp_min(0)
         excess_W = excess_WV.sum(-1)
-        chance_W = (excess_W / (excess_W + 1 - kept_N[:-1])).nan_to_num()
-        # Of prefixes 1 .. W: the last one that is verified has no next position to be judged by.
-        chance_W = torch.cat([chance_W[1:], kept_N[-1:]])
-        chance_W = torch.where(prefix_W == limit_1, kept_N[1:], chance_W)
+        # 0 / 0, where pi = rho and the weight is 1: no chance is needed, and 0 is taken.
+        chance_W = (excess_W / (excess_W + 1 - weight_N[:-1])).nan_to_num()
+        # Prefix i is judged by the excess at position i + 1. The last verified prefix has no such
+        # position: its chance is its weight.
+        chance_W = torch.cat([chance_W[1:], weight_N[-1:]])
+        chance_W = torch.where(prefix_W == limit_1, weight_N[1:], chance_W)
         chance_W = chance_W.masked_fill(prefix_W > limit_1, 0.0)
         accepted_W = sampler.tokens(torch.stack([1 - chance_W, chance_W], -1))
         accepted_1 = (accepted_W * prefix_W).amax(0, keepdim=True)
@@ -317,8 +334,11 @@ def block_accept(
 def greedy_accept(
     best_W: Tensor, draft_W: Tensor, limit_1: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Accept drafts as long as they are the target's likeliest tokens best_W, which correct the
-    first other one: `speculative_accept` at temperature 0."""
+    """Accept drafts as long as they equal the target's likeliest tokens best_W, (W,).
+
+    This is `speculative_accept` at temperature 0; the first draft that differs is corrected by
+    best_W, which is returned as the window's tokens.
+    """
     accepted_1 = (best_W == draft_W).cumprod(0).sum(0, keepdim=True)
     if limit_1 is not None:
         accepted_1 = torch.minimum(accepted_1, limit_1)
@@ -328,8 +348,10 @@ def greedy_accept(
 def in_doubt(best_W: Tensor, below: float | None, fresh: bool) -> Tensor:
     """Which positions of a window need a new context pass first, bool (W,).
 
-    best_W: the probability of the best token, at temperature 1. below: what is too little (None:
-    nothing). fresh: the context of the first position is up to date.
+    Args:
+        best_W: probability of the likeliest token at each position, at temperature 1.
+        below: a position with a lower probability is in doubt (None: none is).
+        fresh: whether the first position's context is up to date, so that it is not in doubt.
     """
     doubtful_W = torch.zeros_like(best_W, dtype=torch.bool) if below is None else best_W < below
     if fresh:
@@ -338,12 +360,13 @@ def in_doubt(best_W: Tensor, below: float | None, fresh: bool) -> Tensor:
 
 
 def quotas(count: int, steps: int) -> list[int]:
-    """How many of `count` positions each of `steps` steps commits: even, the first ones take the
-    remainder."""
+    """The number of positions that each step commits: even, with the remainder in the first
+    steps."""
     base, extra = divmod(count, steps)
     return [base + (step < extra) for step in range(steps)]
 
 
 def lowest(confidence: dict[int, float], count: int) -> list[int]:
     """The `count` keys of lowest value, ties to the lowest key."""
+    # sorted is stable: by key first, then by value.
     return sorted(sorted(confidence), key=confidence.__getitem__)[:count]

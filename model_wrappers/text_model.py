@@ -1,7 +1,6 @@
-"""One decoding method on one backbone, as evaluation harnesses ask it: what their adapters share.
-Needs none of them.
+"""What the adapters of evaluation harnesses share: one decoding method on one backbone.
 
-Shapes: P prompt, G response, A answer.
+This module imports none of the harnesses. Shapes: P prompt, G response, A answer.
 """
 
 import hashlib
@@ -31,7 +30,9 @@ from model_wrappers.options import meant, note
 from model_wrappers.trace import Decoded, Observer
 
 SAMPLING = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
-TRUNCATION = ("top_p", "top_k")  # those that decoders have as options
+TRUNCATION = ("top_p", "top_k")  # those of SAMPLING that decoders have as options
+# Settings of other models, and the values at which they change nothing: configurations written for
+# those models are accepted as long as they ask for nothing that decoders here do not have.
 NEUTRAL: Mapping[str, Sequence[Any]] = {
     "top_p": [1],
     "top_k": [0, -1],
@@ -56,34 +57,35 @@ class TextModel:
     """One decoding method on one backbone.
 
     Args:
-        path: nano, a folder or a hub id, or a loaded Backbone.
+        path: "nano", a folder, a hub id, or a loaded Backbone.
         method: a name, a function, "FILE.py:name", or a plugin's preset.
-        options: of the method; they may be keywords of their own too (`steps=4`).
-        gen_length: tokens of a response, whatever the harness says; None takes `max_out_len`,
-            rounded up to blocks, and cuts the text there.
-        block_length: as `decode` takes it.
-        temperature: where the harness says none.
-        seed: with the prompt, and how often that was asked before, it makes the random seed of a
-            response.
-        draft: as path, for methods that take one.
-        device: by default the GPU that is visible, else the CPU.
-        dtype: by default bfloat16 on a GPU, and float32 on a CPU.
-        device_map: as `load_backbone` takes it, in the place of device.
-        trust_remote_code: as `load_backbone` takes it.
-        reads_at: as `load_backbone` takes it.
-        tokenizer_path: of another tokenizer.
-        chat_template_kwargs: what the chat template is rendered with.
-        max_seq_len: tokens of prompt and response together.
-        mode: a longer prompt is refused, or loses its middle ("mid").
-        max_out_len: most tokens of a text where the harness says none.
-        draws: of a likelihood estimate.
+        options: the method's options; they may also be given as keywords (`steps=4`).
+        gen_length: tokens of a response, whatever the harness sets. None takes `max_out_len`,
+            rounded up to whole blocks, and cuts the text to it.
+        block_length: as in `decode`.
+        temperature: the temperature if the harness sets none.
+        seed: a response's random seed is made from this, the prompt, and the number of times that
+            the prompt was decoded before.
+        draft: the draft model, as path, for methods that have one.
+        device: default: the visible GPU, or else the CPU.
+        dtype: default: bfloat16 on a GPU, float32 on a CPU.
+        device_map: as in `load_backbone`; it replaces device.
+        trust_remote_code: as in `load_backbone`.
+        reads_at: as in `load_backbone`.
+        tokenizer_path: path of another tokenizer.
+        chat_template_kwargs: arguments for rendering the chat template.
+        max_seq_len: the most tokens of prompt and response together.
+        mode: what happens to a longer prompt: "none" refuses it, "mid" takes out its middle.
+        max_out_len: the most tokens of a text if the harness sets none.
+        draws: number of random masks of a likelihood estimate.
 
     Raises:
-        ValueError: an unknown keyword, naming the valid ones, and whatever `decode` refuses.
+        ValueError: a keyword is unknown (the message lists the valid ones), or `decode` would
+            refuse the settings.
     """
 
-    HARNESS_KEYWORDS: ClassVar[Sequence[str]] = ()  # keywords that the harness uses itself
-    LENGTH_KEYWORD: ClassVar[str] = "max_out_len"  # what it calls the most tokens of a text
+    HARNESS_KEYWORDS: ClassVar[Sequence[str]] = ()  # keywords that the harness itself uses
+    LENGTH_KEYWORD: ClassVar[str] = "max_out_len"  # the harness's keyword for the text's length
 
     def __init__(
         self,
@@ -110,9 +112,9 @@ class TextModel:
         **more: Any,
     ) -> None:
         self.decoder, preset = decoder_and_settings(method)
-        gen_length = _first(gen_length, preset.pop("gen_length", None))
-        block_length = _first(block_length, preset.pop("block_length", None))
-        # What lm-eval and transformers call them.
+        gen_length = _or_default(gen_length, preset.pop("gen_length", None))
+        block_length = _or_default(block_length, preset.pop("block_length", None))
+        # The names that lm-eval and transformers have for the same settings.
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
         dtype = more.pop("torch_dtype", dtype)
@@ -144,24 +146,25 @@ class TextModel:
         self._gen_length = gen_length
         self._block_length = block_length
         self._max_out_len = max_out_len
+        # Bad lengths are refused here if they are known, not at the first prompt.
         if gen_length is not None or max_out_len is not None:
             self.lengths()
         self.longest = min(self.backbone.max_length, max_seq_len or sys.maxsize)
         self.cut_middle = mode == "mid"
         self.seed = seed
         self.draws = draws
-        self._times_asked: Counter[str] = Counter()
+        self._prompt_counts: Counter[str] = Counter()
 
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-        """The method's options, from `options` and from keywords of their own."""
-        known = self.decoder.options.__struct_fields__
+        """The method's options from `options` and from keywords."""
+        option_names = self.decoder.options.__struct_fields__
         for name, value in more.items():
-            if name in (*known, *self.HARNESS_KEYWORDS) or is_neutral(name, value):
+            if name in (*option_names, *self.HARNESS_KEYWORDS) or is_neutral(name, value):
                 continue
             valid = [
                 *inspect.signature(TextModel.__init__).parameters,
                 *inspect.signature(type(self).__init__).parameters,
-                *known,
+                *option_names,
             ]
             raise ValueError(
                 f"unknown keyword {name!r} for {type(self).__name__}(method={self.decoder.name!r})"
@@ -170,14 +173,13 @@ class TextModel:
         named = {
             name: value
             for name, value in more.items()
-            if name in known and value not in NEUTRAL.get(name, ())
+            if name in option_names and value not in NEUTRAL.get(name, ())
         }
         return dict(options) | named
 
     @property
     def gen_length(self) -> int:
-        """Tokens of a response. Raises ValueError where they are not known before they are asked
-        for."""
+        """Tokens of a response. Raises ValueError if only the harness's requests set them."""
         return self.lengths()[0]
 
     @property
@@ -189,36 +191,38 @@ class TextModel:
         """Tokens of a response and of its blocks.
 
         Args:
-            max_out_len: the harness's, of the data set or the model's configuration; gen_length
-                wins, and a line says so.
+            max_out_len: the harness's length, from a data set or the model's configuration. If
+                gen_length is set too, that is taken, and a note says so.
 
         Raises:
-            ValueError: lengths that are not known, or do not fit.
+            ValueError: the lengths are not known, or do not fit each other.
         """
-        wanted = self._max_out_len if max_out_len is None else max_out_len
-        length = wanted if self._gen_length is None else self._gen_length
+        requested = self._max_out_len if max_out_len is None else max_out_len
+        length = requested if self._gen_length is None else self._gen_length
         if length is None:
             raise ValueError(
                 f"the length of a response is not known: give gen_length, or {self.LENGTH_KEYWORD}"
             )
-        if wanted not in (None, length):
-            note(f"responses have gen_length={length} tokens, not {self.LENGTH_KEYWORD}={wanted}")
+        if requested not in (None, length):
+            note(
+                f"responses have gen_length={length} tokens, not {self.LENGTH_KEYWORD}={requested}"
+            )
         check_lengths(length, length)
         block = length if self._block_length is None else self._block_length
         if self._gen_length is None and block > 0:
-            length = -(-length // block) * block
+            length = -(-length // block) * block  # rounded up to whole blocks
         check_lengths(length, block)
         return length, block
 
     def fitted(self, prompt_P: Tensor, length: int) -> Tensor:
-        """A prompt with room for a response; with mode="mid" it may lose its middle.
+        """The prompt, cut so that a response fits behind it if mode is "mid".
 
         Args:
             prompt_P: LongTensor (P,).
             length: tokens of the response.
 
         Raises:
-            ValueError: the prompt is too long.
+            ValueError: the prompt is too long and may not be cut.
         """
         room = self.longest - length
         if len(prompt_P) <= room:
@@ -240,10 +244,20 @@ class TextModel:
         max_out_len: int | None = None,
         given: Tensor | None = None,
     ) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,), or complete the one that is
-        given, LongTensor (G,); an observer may be told of it twice."""
+        """Decode one response to an encoded prompt.
+
+        The observer may see the response twice (`FullObserver.began`), as a response during which
+        CUDA graphs were captured is decoded again.
+
+        Args:
+            prompt_P: LongTensor (P,).
+            seed: seed of all randomness.
+            observer: as in `decode`.
+            max_out_len: as in `lengths`.
+            given: LongTensor (G,), a response to complete.
+        """
         length, block = self.lengths(max_out_len)
-        once = partial(
+        decode_once = partial(
             decode,
             self.backbone,
             prompt_P,
@@ -257,18 +271,18 @@ class TextModel:
             **self.options,
         )
         graphs = self.backbone.graphs
-        out = once()
-        # its seconds held a compilation: the same tokens again
-        return once() if self.backbone.graphs > graphs else out
+        out = decode_once()
+        # Its seconds include the capture of graphs; decoded again it has the same tokens.
+        return decode_once() if self.backbone.graphs > graphs else out
 
     def responses(
         self, prompts: Sequence[Tensor], max_out_len: int | None = None
     ) -> tuple[list[Decoded], list[dict[str, Any]]]:
-        """Responses to encoded prompts, decoded at once where the model's calls can be packed.
+        """Decode responses to encoded prompts, all at once if the model's calls can be packed.
 
         Returns:
-            The responses, and what each cost. The seconds of responses decoded at once are each
-            one's share of them all, and `batch` says how many they were.
+            The responses, and the costs of each. For responses decoded at once, `batch` is their
+            number and `seconds` an equal share of the seconds of all.
         """
         count = len(prompts)
         packed = count > 1 and self.can_batch()
@@ -292,7 +306,7 @@ class TextModel:
         return responses, costs
 
     def can_batch(self) -> bool:
-        """Whether `batched` has responses of this model; if not, a line on stderr says so once."""
+        """Whether this model can be `batched`; if not, a note says so."""
         models = (self.backbone, self.options.get("draft"))
         unpacked = [model.name for model in models if model is not None and not model.can_pack]
         if unpacked:
@@ -303,23 +317,24 @@ class TextModel:
         return not unpacked
 
     def batched(self) -> Self:
-        """This model for one response of `batches.at_once`.
+        """A copy of this model for responses of `batches.at_once`.
 
         Raises:
-            ValueError: its calls cannot be packed.
+            ValueError: the model's calls cannot be packed.
         """
-        waiting = copy(self)
-        waiting.backbone = in_batch(self.backbone)
+        batched = copy(self)
+        batched.backbone = in_batch(self.backbone)
         draft = self.options.get("draft")
         if draft is not None:
-            waiting.options = self.options | {
-                "draft": waiting.backbone if draft is self.backbone else in_batch(draft)
+            # If draft and target are one model they must stay one object: decoders compare them.
+            batched.options = self.options | {
+                "draft": batched.backbone if draft is self.backbone else in_batch(draft)
             }
-        return waiting
+        return batched
 
     def likelihood(self, prompt_P: Tensor, answer_A: Tensor) -> Likelihood:
-        """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are
-        drawn by its ids."""
+        """The log-likelihood of an answer (see `likelihood.log_likelihood`); the seed of its masks
+        is made from the ids of prompt and answer."""
         length = len(prompt_P) + len(answer_A)
         if length > self.longest:
             raise ValueError(
@@ -329,89 +344,92 @@ class TextModel:
         seed = _seed_of(str((self.seed, prompt_P.tolist(), answer_A.tolist())))
         return log_likelihood(self.backbone, prompt_P, answer_A, seed, draws=self.draws)
 
-    def text(self, tokens_G: Tensor, most: int | None, stops: Sequence[str]) -> str:
+    def text(self, tokens_G: Tensor, max_tokens: int | None, stops: Sequence[str]) -> str:
         """The text of a response.
 
         Args:
             tokens_G: LongTensor (G,).
-            most: tokens of the text, where gen_length does not say them.
-            stops: the text ends before the first of them.
+            max_tokens: the most tokens of the text, unless gen_length is set.
+            stops: the text ends before the first of these that it contains.
         """
+        # Without gen_length the response was rounded up to blocks; the text was not asked for so
+        # long.
         content = tokens_G[: content_length(self.backbone, tokens_G)]
         if self._gen_length is None:
-            content = content[:most]
+            content = content[:max_tokens]
         text = str(self.backbone.text_tokenizer().decode(content, skip_special_tokens=True))
         return min((text.partition(stop)[0] for stop in stops), key=len, default=text)
 
     def _seed(self, prompt_P: Tensor) -> int:
-        """The random seed of a response: a new one each time that a prompt is asked, the same in
-        every process."""
+        """The random seed of a response: another one each time that a prompt is decoded, and the
+        same in every process."""
         prompt = str(prompt_P.tolist())
-        self._times_asked[prompt] += 1
-        return _seed_of(f"{self.seed} {self._times_asked[prompt]} {prompt}")
+        self._prompt_counts[prompt] += 1
+        return _seed_of(f"{self.seed} {self._prompt_counts[prompt]} {prompt}")
 
 
 def _seed_of(text: str) -> int:
-    """A random seed of 48 bits by a text."""
+    """A random seed of 48 bits, the hash of a text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 def is_neutral(name: str, value: Any) -> bool:
-    """Whether a setting of other models, which decoders here do not have, changes nothing at this
-    value."""
+    """Whether a setting that decoders here do not have changes nothing at this value."""
     return value is None or name in UNUSED or value in NEUTRAL.get(name, ())
 
 
-def sampled(settings: Mapping[str, Any], usual: float, what: str) -> tuple[float, dict[str, float]]:
-    """How settings of generation, as transformers has them, draw tokens.
+def sampled(
+    settings: Mapping[str, Any], default: float, source: str
+) -> tuple[float, dict[str, float]]:
+    """The temperature and truncation of generation settings in transformers' names.
 
     Args:
-        settings: of generation.
-        usual: the temperature where they have none.
-        what: holds the settings, for messages.
+        settings: generation settings by name.
+        default: the temperature if the settings have none.
+        source: the argument that the settings come from, for messages.
 
     Returns:
-        The temperature, and top_p and top_k where they change something.
+        The temperature, and those of top_p and top_k that change something.
 
     Raises:
-        ValueError: any other setting that would change something.
+        ValueError: another setting would change something.
     """
     sample = settings.get("do_sample")
-    temperature = settings.get("temperature", usual)
+    temperature = settings.get("temperature", default)
     is_greedy = not temperature or sample is False
-    unread = ["temperature", "do_sample", *(SAMPLING if is_greedy else ())]
+    ignored = ["temperature", "do_sample", *(SAMPLING if is_greedy else ())]
     options = {}
     for name, value in settings.items():
-        if name in unread or is_neutral(name, value):
+        if name in ignored or is_neutral(name, value):
             continue
         if name not in TRUNCATION:
             raise ValueError(
-                f"{what} has {name}={value!r}, and decoders here take temperature, do_sample,"
+                f"{source} has {name}={value!r}, and decoders here take temperature, do_sample,"
                 " top_p and top_k"
             )
         options[name] = value
     if sample and not temperature:
-        raise ValueError(f"{what}: do_sample needs a temperature above 0")
+        raise ValueError(f"{source}: do_sample needs a temperature above 0")
     return 0.0 if is_greedy else temperature, options
 
 
 def stops_of(stops: str | Sequence[str] | None) -> list[str]:
-    """The texts before which a text ends, of one or several; an empty one ends none."""
+    """Stop strings as a list, without empty ones; the argument is one, several or None."""
     several = [stops] if isinstance(stops, str) else stops or ()
     return [stop for stop in several if stop]
 
 
-def _first(length: int | None, usual: int | None) -> int | None:
-    return usual if length is None else length
+def _or_default(length: int | None, default: int | None) -> int | None:
+    return default if length is None else length
 
 
 def _loaded(model: str | Backbone, device: str | None, **settings: Any) -> Backbone:
-    """A model on a device, by default on the GPU that is visible. Without one a line on stderr says
-    so."""
+    """A loaded model, or the model of a path on a device: by default on the visible GPU, or else,
+    with a line on stderr, on the CPU."""
     if isinstance(model, Backbone):
-        given = {"device": device, **settings}
+        arguments = {"device": device, **settings}
         dropped = [
-            name for name, value in given.items() if value is not None and value is not False
+            name for name, value in arguments.items() if value is not None and value is not False
         ]
         if dropped:
             raise ValueError(

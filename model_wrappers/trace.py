@@ -1,5 +1,5 @@
-"""What a decoder did: its windows and costs, whoever observes it commit, and the log of a whole
-response."""
+"""What a decoder did: its windows and costs, the observers of its changes, and the log of all
+events of a response."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
 
 Ints = Sequence[int]
 Floats = Sequence[float]
-# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one known to be accepted
-# (the target gave its draft probs, so that no row ran for it), the correction of a rejected one,
-# drawn from its target without speculation, or filled in after an EOS.
+# How a token came about: unmasked by a step of LLaDA's loop; an accepted draft; a draft known to be
+# accepted, as its probs were the target's own and no row ran for it; the correction of a rejected
+# draft; drawn from its target without speculation; or filled in after an EOS.
 How = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
 
 
 def ways_of(count: int, accepted: int, last: How) -> list[How]:
-    """How the tokens of a window came: accepted drafts, and the others after them."""
+    """How each of a window's `count` tokens came about: accepted drafts first, then `last`."""
     return ["accepted" if number < accepted else last for number in range(count)]
 
 
 class Rejected(NamedTuple):
-    """Drafts of a window that were not accepted: the first was rejected, those after it were not
-    judged.
+    """The drafts of a window that were not accepted.
+
+    The first one was rejected; the others come after it and were not judged.
 
     Attributes:
         positions: indices into the sequence.
         tokens: the drafts.
-        draft_probs: (N,), of the tokens at temperature 1.
-        target_probs: the same of the target.
+        draft_probs: (N,), the drafts' probabilities by the draft model, at temperature 1.
+        target_probs: (N,), the drafts' probabilities by the target, at temperature 1.
     """
 
     positions: Sequence[int]
@@ -42,35 +43,38 @@ class Rejected(NamedTuple):
 
 
 class Observer(Protocol):
-    """Sees every change to the response, in order, as decoders commit through their request."""
+    """An observer of every change to the response, in order."""
 
     def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
-        """Tokens that are now at positions of the response, with the probability that the decoder
-        gave each.
+        """Tokens were committed at positions of the response.
 
-        A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none
-        (filled).
+        Args:
+            positions: indices in the response.
+            tokens: the tokens; one may be the mask, if the decoder chose it.
+            probs: the probability that the decoder gave each token, NaN if it gave none.
+            how: how each token came about.
         """
 
     def remasked(self, positions: Ints, tokens: Ints) -> None:
-        """Positions of the response that are corrupted again, with the tokens that are there now:
-        masks, or noise."""
+        """Positions of the response were corrupted again; tokens are what is there now, masks or
+        noise."""
 
 
 @runtime_checkable
 class FullObserver(Observer, Protocol):
-    """An observer of forwards, windows and rejected drafts too."""
+    """An observer that is also shown forwards, windows and rejected drafts."""
 
     def began(self, forwards: Callable[[], int]) -> None:
-        """A response begins, maybe once more; `forwards` counts the calls of its models so far."""
+        """A response begins, or begins again. `forwards()` is the number of its model calls so
+        far."""
 
     def rejected(
         self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats
     ) -> None:
-        """Drafts at positions of the response that were not accepted, as `Rejected` says."""
+        """Drafts at positions of the response were not accepted (see `Rejected`)."""
 
     def recorded(self, window: Window) -> None:
-        """A window, once its tokens are committed and its other drafts rejected."""
+        """A window is complete: its tokens were committed and its other drafts rejected before."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,12 @@ class Window:
     """One speculative window.
 
     Attributes:
-        step: diffusion step, from 0.
-        round: number of the window in that step and block, from 0.
+        step: number of its diffusion step, from 0.
+        round: number of the window in its step and block, from 0.
         start: index of its first position in the response.
-        proposed: verified draft tokens.
-        accepted: those of them that stay.
-        committed: resolved positions, a corrected one among them.
+        proposed: number of verified drafts.
+        accepted: number of accepted drafts.
+        committed: number of resolved positions, a corrected one included.
     """
 
     step: int
@@ -96,26 +100,28 @@ class Window:
 
 @dataclass
 class Trace:
-    """The cost of one response, counted in the backbone's ledger alone.
+    """The cost of one response, as counted by the ledgers of its models.
 
-    The draft_ numbers are the part that gave draft probs, by whichever model, and all calls of
-    models that are not the request's.
+    All counts include the draft_ ones. These are the calls that gave draft probs, by whichever
+    model, and all calls of models that are not the request's.
 
     Attributes:
-        forwards: calls of a model (NFE).
-        rows: their sequences.
-        token_forwards: tokens that went through it.
-        cached_tokens: tokens with keys and values from a cache.
-        changed_forwards: those of models whose modules were changed since they were loaded, so that
-            the model's own code ran.
-        flop: as backbones/flop.py counts them, without what CUDA graphs fill up; None where shapes
-            are not known, as for mixtures of experts.
-        seconds: of the decoder; cpu_seconds and device_seconds too, as clock.Spent has them.
-        draw_seconds: the part of seconds in draws of tokens, by clock.DrawTimer; None at
+        forwards: number of model calls (NFE).
+        rows: sequences in these calls.
+        token_forwards: tokens in these calls.
+        cached_tokens: tokens whose keys and values came from a cache.
+        changed_forwards: calls of models whose modules were changed after loading, so that the
+            model's own code ran.
+        flop: floating-point operations by backbones/flop.py, without the padding of CUDA graphs;
+            None if the shapes are not known, as for mixtures of experts.
+        seconds: wall-clock seconds of the decoder; cpu_seconds and device_seconds are those of
+            clock.Spent.
+        draw_seconds: the part of `seconds` in which tokens were drawn (clock.DrawTimer); None at
             temperature 0.
-        block_seconds: tokens of the response after each block, and the seconds until then; empty
-            where a decoder of several blocks does not take them one by one.
-        windows: the speculative ones.
+        block_seconds: for each block, the tokens of the response up to its end and the seconds
+            until it was finished; empty if a decoder of several blocks does not finish them one by
+            one.
+        windows: the speculative windows.
     """
 
     forwards: int = 0
@@ -143,36 +149,37 @@ class Decoded:
     trace: Trace
 
 
-# of costs, in the place of .json, beside OpenCompass's predictions of a data set
+# The suffix of files of costs; it replaces the .json of OpenCompass's predictions of a data set.
 SIDE_FILE = ".costs.jsonl"
 NO_WINDOW = -1
-# What an event is, by number: a commit, a re-mask, a rejected draft, or one after it, which was not
-# judged. Records hold the numbers: new kinds go to the end.
+# The kinds of events: commits, by how the token came about; re-masks; rejected drafts; and drafts
+# after a rejected one, which were not judged. Records hold their numbers, so new kinds go to the
+# end.
 KINDS: tuple[str, ...] = (*get_args(How), "remasked", "rejected", "discarded")
 NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class EventLog:
-    """An observer (trace.FullObserver) that keeps every event of a response, a list for each
-    column.
+    """A FullObserver that keeps all events of a response in columns, one list each.
 
     Attributes:
-        kind: number in KINDS.
-        forward: calls of the models so far.
-        step: the diffusion step of a window; without windows, the number of forwards that had
-            committed before.
-        window: its number in the response, or NO_WINDOW.
+        kind: number of the event's kind in KINDS.
+        forward: number of model calls before the event.
+        step: the diffusion step of the event's window; without windows, the number of forwards that
+            had committed before.
+        window: number of the event's window in the response, or NO_WINDOW.
         position: index in the response.
-        token: the one committed or drafted.
-        prob: of a commit the decoder's, of a rejection the draft's; NaN without one.
-        target_prob: the target's, of the drafts that were not accepted alone.
+        token: the token committed, drafted or put there by a re-mask.
+        prob: the decoder's probability of a committed token, or the draft's of a rejected one; NaN
+            if there is none.
+        target_prob: the target's probability; it has entries only for drafts not accepted.
     """
 
     def __init__(self) -> None:
         self.began(lambda: 0)
 
     def began(self, forwards: Callable[[], int]) -> None:
-        """Forget all that was logged: a response begins."""
+        """A response begins: clear the log."""
         self._forwards = forwards
         self.kind = list[int]()
         self.forward = list[int]()
@@ -191,11 +198,12 @@ class EventLog:
         return len(self.kind)
 
     def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
-        """Tokens that are now at positions of the response."""
+        """Log commits."""
         self._add([NUMBER[way] for way in how], positions, tokens, probs)
 
     def remasked(self, positions: Ints, tokens: Ints) -> None:
-        """Positions of the response that are corrupted again."""
+        """Log re-masks, which belong to no window."""
+        # Before and after, so that a window takes neither them nor events from before them.
         self._settle()
         count = len(positions)
         self._add([NUMBER["remasked"]] * count, positions, tokens, [math.nan] * count)
@@ -204,13 +212,14 @@ class EventLog:
     def rejected(
         self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats
     ) -> None:
-        """Drafts that were not accepted: the first was rejected, the rest not judged."""
+        """Log drafts that were not accepted: the first was rejected, the others not judged."""
         kinds = [NUMBER["rejected"], *[NUMBER["discarded"]] * (len(positions) - 1)]
         self._add(kinds, positions, tokens, draft_probs)
         self.target_prob += target_probs
 
     def recorded(self, window: Window) -> None:
-        """The events since the last window, re-mask or other forward are those of this window."""
+        """Assign the events since the last window, re-mask or other forward to this window."""
+        # step and window are filled in later than the other columns, and so are shorter until then.
         new = len(self) - len(self.step)
         self.step += [window.step] * new
         self.window += [self._windows] * new
@@ -218,13 +227,14 @@ class EventLog:
         self._windows += 1
 
     def columns(self) -> Iterator[tuple[str, list[int] | list[float]]]:
-        """The columns by name, all but target_prob of one length."""
+        """The columns by name. All have the same length, except target_prob."""
         self._settle()
         for name, column in vars(self).items():
             if isinstance(column, list):
                 yield name, column
 
     def _add(self, kinds: Ints, positions: Ints, tokens: Ints, probs: Floats) -> None:
+        # A window's events come after one forward; what another forward left has no window.
         forward = self._forwards()
         if len(self) > len(self.step) and self.forward[-1] != forward:
             self._settle()
@@ -235,7 +245,8 @@ class EventLog:
         self.prob += probs
 
     def _settle(self) -> None:
-        """The events that no window has taken have none."""
+        """Give the events that no window has taken a step and no window."""
+        # Without any window a step is a forward that commits; its events share the step.
         new = len(self) - len(self.step)
         if new and not self._windows:
             self._commits += self._settled_at not in (-1, self.forward[-1])

@@ -1,2 +1,2 @@
-"""Ids -> logits: what decoders need of a model, the ledger of cost, the architectures, and a
+"""From ids to logits: what decoders need of a model, the ledger of costs, the architectures, and a
 registry."""

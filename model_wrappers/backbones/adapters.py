@@ -1,8 +1,8 @@
-"""Adapters: a folder of peft's is merged into the weights of its base, under the names that the
-base's files have.
+"""Adapters: merge an adapter of peft into the weights of its base, by the names in the base's
+files.
 
-The merged weights are then read as any checkpoint's are. So an adapter fits that was trained on the
-model's official code, whatever this project calls the same layers.
+The merged weights are then loaded as those of any checkpoint. So an adapter that was trained on a
+model's official code fits, although this project has other names for the layers.
 """
 
 import json
@@ -21,23 +21,24 @@ WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
 def adapter_of(source: str) -> Path | None:
-    """Where the files of an adapter lie; None for a folder or hub id that holds none."""
+    """The folder of an adapter's files; None if the folder or hub id has no adapter."""
     try:
         config = cached_file(source, CONFIG, **QUIET)
-    except OSError:  # neither a folder nor a hub id, as the search for its config will say
+    except OSError:  # neither a folder nor a hub id: loading its config gives the message
         config = None
     if config is None:
         return None
-    for name in WEIGHTS:  # of a hub id, they come into its folder
+    for name in WEIGHTS:  # a hub id's files are downloaded next to its config
         cached_file(source, name, **QUIET)
     return Path(config).parent
 
 
 def base_of(folder: Path) -> str:
-    """The model that an adapter is for: the weights in its folder, else what its config names.
+    """The base model of an adapter: the weights in its folder, or else the model that its config
+    names.
 
     Raises:
-        ValueError: a config that names none.
+        ValueError: the config names none.
     """
     if (folder / "config.json").exists() and [*folder.glob("model*.safetensors")]:
         return str(folder)
@@ -51,16 +52,16 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, Tensor]:
     """The weights of a base with an adapter merged into them.
 
     Args:
-        adapter: a folder.
+        adapter: the adapter's folder.
         base: a folder or hub id.
-        dtype: of the merge, as peft has it for a model that is loaded in it.
+        dtype: dtype of the merge, as when peft merges into a model that was loaded in it.
 
     Returns:
-        Weights by the names of the base's files.
+        Weights by the names in the base's files.
 
     Raises:
-        ValueError: without peft, for a base of another shape or without safetensors, and for an
-            adapter that is no LoRA.
+        ValueError: peft is not installed, the adapter is no LoRA, or the base has other shapes or
+            no safetensors.
     """
     try:
         from peft import PeftConfig, PeftModel
@@ -82,7 +83,7 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, Tensor]:
     }
     try:
         model = PeftModel(_matrices(weights), config)
-        places = [
+        tensor_names = [
             name for name in model.state_dict() if "lora_" in name or "modules_to_save" in name
         ]
         info: Any = set_peft_model_state_dict(model, load_peft_weights(str(adapter), device="cpu"))
@@ -90,28 +91,27 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, Tensor]:
         raise ValueError(
             f"its adapter does not fit its base {base}: {' '.join(str(error).split())}"
         ) from error
-    wrong = [*info.unexpected_keys, *(name for name in places if name in info.missing_keys)]
-    if wrong:
+    unfit = [*info.unexpected_keys, *(name for name in tensor_names if name in info.missing_keys)]
+    if unfit:
         raise ValueError(
-            f"its adapter does not fit its base {base}: {len(wrong)} tensors, such as {wrong[0]}"
+            f"its adapter does not fit its base {base}: {len(unfit)} tensors, such as {unfit[0]}"
         )
     return weights | model.merge_and_unload().state_dict()
 
 
 def _matrices(weights: dict[str, Tensor]) -> nn.Module:
-    """The matrices of a checkpoint as linear layers of a module that is nothing else, for peft to
-    find by name."""
+    """A module whose linear layers are a checkpoint's matrices, for peft to find by name."""
     root = nn.Module()
     for name, weight in weights.items():
         *path, last, kind = name.split(".")
         if kind != "weight" or weight.dim() != 2:
             continue
-        at = root
+        parent = root
         for part in path:
-            if part not in at._modules:
-                at.add_module(part, nn.Module())
-            at = at.get_submodule(part)
+            if part not in parent._modules:
+                parent.add_module(part, nn.Module())
+            parent = parent.get_submodule(part)
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
         layer.weight = nn.Parameter(weight, requires_grad=False)
-        at.add_module(last, layer)
+        parent.add_module(last, layer)
     return root

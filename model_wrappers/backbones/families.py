@@ -1,4 +1,4 @@
-"""The known families of checkpoints (families.toml), and those that are registered."""
+"""The known families of checkpoints: those of families.toml, and registered ones."""
 
 import tomllib
 from pathlib import Path
@@ -9,8 +9,8 @@ from model_wrappers.backbones.model import Family
 
 
 def _family(model_type: str, fields: dict[str, Any]) -> Family:
-    """A family from its entry; a mask of "" is none."""
-    blocks = {pattern: Blocks(**of) for pattern, of in fields.pop("blocks", {}).items()}
+    """A family from its entry in families.toml, where mask = "" stands for no mask."""
+    blocks = {pattern: Blocks(**entry) for pattern, entry in fields.pop("blocks", {}).items()}
     mask = fields.pop("mask", "<|mask|>") or None
     attention = fields.pop("attention", {"sdpa": "sdpa"})
     return Family(model_type, attention=attention, mask=mask, blocks=blocks, **fields)

@@ -1,11 +1,11 @@
-"""The floating-point operations (FLOP) of a model's calls, as torch's FlopCounterMode counts them:
-those of matrix products and of attention, two for a multiplication with its addition."""
+"""Floating-point operations (FLOP) of a model's calls, as torch's FlopCounterMode counts them:
+those of matrix products and of attention, two for a multiplication and its addition."""
 
 from typing import NamedTuple
 
 
 class Shapes(NamedTuple):
-    """What of a dense model its FLOP depend on.
+    """The sizes of a dense model that its FLOP depend on.
 
     Attributes:
         weights: numbers in the matrices of all layers, without the vocabulary head.
@@ -22,19 +22,19 @@ def flop_of(shapes: Shapes | None, tokens: int, keys: int, read: int) -> int | N
     """The FLOP of one call.
 
     Args:
-        shapes: of the model; None where they are not known.
-        tokens: of all rows.
-        keys: of a token, those that a mask hides included.
-        read: positions where logits are read, of all rows.
+        shapes: the model's shapes (None: not known).
+        tokens: number of tokens of all rows.
+        keys: number of keys of each token, including those that a mask hides.
+        read: number of positions of all rows whose logits are read.
 
     Returns:
-        None without shapes.
+        The FLOP; None without shapes.
     """
     if shapes is None:
         return None
     linear = 2 * shapes.weights * tokens
     head = 2 * shapes.head * read
-    # Queries times keys, and what comes of it times values.
+    # Two matrix products: queries times keys, and weights times values.
     attention = 4 * shapes.attention * tokens * keys
     return linear + head + attention
 

@@ -1,11 +1,11 @@
-"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels
-start at once.
+"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that all its
+kernels are launched at once.
 
-A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one
-of a few sizes (buckets): nothing reads what fills up, and no token attends to it. Keys and values
-lie in buffers of a pool, with the same addresses as sequences come and go. All of this runs without
-a graph as well, on any device, and gives the same logits but for rounding. Calls of several rows
-(literal verification, guidance) run as they are.
+A graph has fixed shapes and addresses. So tokens, positions to read and keys are padded to one of a
+few sizes (buckets); padding is not read, and no token attends to it. Keys and values are in buffers
+of a pool, whose addresses stay the same as sequences come and go. All of this also runs without
+graphs, on any device, with the same logits but for rounding. Calls of several rows (literal
+verification, guidance) run without graphs.
 
 Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n
 positions to read.
@@ -24,29 +24,31 @@ from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 Run = Callable[[], Tensor]
 Capture = Callable[[Run, torch.device], Run]
-MOST_GRAPHS = 64  # beyond it the one that was not used for the longest time is dropped
+MOST_GRAPHS = 64  # with more, the least recently used graph is dropped
 LEAST_TOKENS = 16
 LEAST_READ = 8
 LEAST_ROOM = 256
-WARM_UPS = 3  # calls before a capture: what libraries allocate once must not be part of it
+WARM_UPS = 3  # calls before a capture, for allocations of libraries that must not be part of it
 
 
 def tokens_bucket(count: int) -> int:
-    """The tokens of a call that has `count`: 16, or a multiple of 32."""
+    """The padded number of a call's tokens: 16, or a multiple of 32."""
     return LEAST_TOKENS if count <= LEAST_TOKENS else -(-count // 32) * 32
 
 
 def power_bucket(count: int, least: int) -> int:
-    """The first power of two that is neither below `count` nor below `least`, a power of two
-    itself."""
+    """The least power of two that is at least `count` and at least `least` (a power of two)."""
     return max(least, 1 << (count - 1).bit_length())
 
 
 def captured(run: Run, device: torch.device) -> Run:
-    """A CUDA graph of `run`, which must read and write the same memory every time; the result's
-    memory is one as well.
+    """Capture `run`, which must read and write the same memory at every call, as a CUDA graph.
 
-    Raises RuntimeError, of torch, for what cannot be captured.
+    Returns:
+        A function that replays the graph; its result is always in the same memory.
+
+    Raises:
+        RuntimeError: of torch, if `run` cannot be captured.
     """
     with torch.cuda.device(device):
         stream = torch.cuda.Stream()
@@ -68,8 +70,8 @@ def captured(run: Run, device: torch.device) -> Run:
 
 
 class Slots:
-    """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything
-    is seen."""
+    """The cache of a layer in a call of fixed shape: new tokens are written to slots, and the whole
+    buffers are attended to, under the call's mask."""
 
     def __init__(self, buffers: Buffers, slot_N: Tensor) -> None:
         self._buffers = buffers
@@ -78,7 +80,7 @@ class Slots:
     def update(
         self, key_1HND: Tensor, value_1HND: Tensor, layer_idx: int, **_: Any
     ) -> tuple[Tensor, Tensor]:
-        """Take the new keys and values of a layer; the buffers as a whole, (1, H, C, D)."""
+        """Write the new keys and values of a layer; returns its whole buffers, (1, H, C, D)."""
         keys, values = (layers[layer_idx] for layers in self._buffers)
         keys.index_copy_(2, self._slot_N, key_1HND)
         values.index_copy_(2, self._slot_N, value_1HND)
@@ -86,14 +88,14 @@ class Slots:
 
 
 class Step:
-    """A call of fixed shape: inputs that stay where they are, and what runs on them.
+    """A call of fixed shape: inputs at fixed addresses, and the graph that runs on them.
 
     Args:
-        forward: what runs.
+        forward: the model's forward.
         tokens: N.
         read: n.
-        buffers: of the cache, None for a call without one.
-        capture: makes a graph of a call.
+        buffers: the cache's buffers (None: a call without a cache).
+        capture: makes a graph of a function.
     """
 
     def __init__(
@@ -110,7 +112,8 @@ class Step:
         self._slot_N = torch.arange(tokens, device=device)
         self._read_n = torch.zeros(read, dtype=torch.long, device=device)
         self._visible_NK = torch.zeros(tokens, keys, dtype=torch.bool, device=device)
-        self._visible_NK[:, 0] = True  # a row that sees nothing would have no softmax
+        # Padding attends to the first key: without any key its softmax would be NaN.
+        self._visible_NK[:, 0] = True
         self._forward = forward
         self._buffers = buffers
         self._capture = capture
@@ -124,8 +127,10 @@ class Step:
         slot_N: Tensor,
         read_n: Tensor,
     ) -> Tensor:
-        """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's
-        size."""
+        """Logits (1, n, V) of a call of at most this shape, copied out of the graph's memory.
+
+        Only slot_N has the padded size.
+        """
         tokens, keys = visible_NK.shape
         self._ids_1N[:, :tokens] = ids_1N
         self._position_1N[:, :tokens] = position_1N
@@ -146,14 +151,14 @@ class Step:
 
 
 class GraphedForward:
-    """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
+    """A forward by CUDA graphs, called as `HeadAtPositions.infer`.
 
     Args:
-        forward: what runs; a model that was changed since it was loaded runs without graphs.
-        capture: makes a graph of a call.
+        forward: the model's forward; a model that was changed after loading runs without graphs.
+        capture: makes a graph of a function.
 
     Raises:
-        ValueError: a model with calls of one shape that differ in what they do.
+        ValueError: the model's calls of one shape do not always run the same kernels.
     """
 
     def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:
@@ -177,29 +182,31 @@ class GraphedForward:
         shows_queries = cache is not None and cache.shows_queries
         if run is not self._forward or len(ids_BN) > 1 or shows_queries:
             return run(*call)
-        if self._version != self._forward.versions:  # graphs hold the weights that were there
+        # Graphs read the weights at the addresses of their capture: after a change they are stale.
+        if self._version != self._forward.versions:
             self._version = self._forward.versions
             self._steps.clear()
             self._free.clear()
         count = ids_BN.shape[1]
         tokens = tokens_bucket(count)
         buffers = None
-        seen = count
+        keys = count
         slot_N = torch.arange(tokens, device=ids_BN.device)
         if cache is not None:
             self._make_room(cache, tokens)
             buffers = cache.buffers
-            seen = cache.filled
+            keys = cache.filled
             slot_N = cache.slots(tokens, ids_BN.device)
         if positions is None:
             positions = torch.arange(count, device=ids_BN.device)
         if visible_B1NK is None:
-            visible_B1NK = ids_BN.new_ones(1, 1, count, seen, dtype=torch.bool)
+            visible_B1NK = ids_BN.new_ones(1, 1, count, keys, dtype=torch.bool)
         read_n = positions.reshape(-1)
         step = self._step(tokens, power_bucket(len(read_n), LEAST_READ), buffers)
         return step(ids_BN, position_BN, visible_B1NK[0, 0], slot_N, read_n)
 
     def _step(self, tokens: int, read: int, buffers: Buffers | None) -> Step:
+        # A graph is of fixed buffers: their address is part of what it is found by.
         key = (tokens, read, 0 if buffers is None else buffers[0][0].data_ptr())
         if key not in self._steps:
             self._steps[key] = Step(self._forward, tokens, read, buffers, self._capture)
@@ -210,7 +217,7 @@ class GraphedForward:
         return self._steps[key]
 
     def _make_room(self, cache: KeyValues, tokens: int) -> None:
-        """Buffers of the pool for a cache, with room for what is kept and `tokens` more."""
+        """Give a cache buffers of the pool that have room for `tokens` more tokens."""
         needed = cache.get_seq_length() + tokens
         if cache.buffers[0] and cache.buffers[0][0].shape[2] >= needed:
             return
@@ -218,5 +225,5 @@ class GraphedForward:
         free = self._free.setdefault(capacity, [])
         buffers = free.pop() if free else self._forward.buffers(capacity)
         cache.adopt(buffers)
-        # Back into the pool when the cache is gone, at the same addresses: graphs read there.
+        # When the cache is deleted its buffers return to the pool, for the graphs that read them.
         weakref.finalize(cache, free.append, buffers)

@@ -1,5 +1,5 @@
-"""The vocabulary head where logits are read, and nowhere else: what a transformers model needs to
-be a backbone.
+"""What a transformers model needs to be a backbone: the vocabulary head runs only at positions
+whose logits are read.
 
 Shapes: B batch, L length, N tokens, D hidden size, V vocabulary, n positions whose logits are read.
 """
@@ -14,11 +14,10 @@ from model_wrappers.backbones.protocol import KeyValues
 
 
 class HeadAtPositions(torch.nn.Module):
-    """For a transformers model with a vocabulary head: both ways to run it take the positions that
-    the head runs at.
+    """A mixin for transformers models with a vocabulary head, which runs only at given positions.
 
     Raises:
-        ValueError: a config with sliding windows, which the layers' masks here do not have.
+        ValueError: the config has layers with sliding windows, which masks here do not have.
     """
 
     model: Any
@@ -39,19 +38,20 @@ class HeadAtPositions(torch.nn.Module):
         cache: KeyValues | None,
         positions: Tensor | None,
     ) -> Tensor:
-        """The model's own layers one after the other, without what transformers does around them at
-        every call: on small pieces that takes a seventh of the time.
+        """Run the model's own layers one after the other.
 
         Args:
             ids_BN: the tokens.
             position_BN: their positions in the sequence.
-            visible_B1NK: bool, what each token attends to; None is everything.
-            cache: takes and gives keys and values; None without one.
-            positions: where logits are read (see `read_positions`); None is everywhere.
+            visible_B1NK: bool, which tokens each token attends to (None: all).
+            cache: keys and values, to which the layers add (None: no cache).
+            positions: where logits are read, as in `read_positions` (None: everywhere).
 
         Returns:
-            Logits (B, n, V), or (B, N, V) where positions is None.
+            Logits (B, n, V), or (B, N, V) if positions is None.
         """
+        # Not the model's forward: what transformers does around the layers at every call takes a
+        # seventh of the time of small pieces.
         hidden_BND = self.model.embed_tokens(ids_BN)
         rotary = self.model.rotary_emb(hidden_BND, position_BN)
         for layer in self.model.layers:
@@ -69,12 +69,12 @@ class HeadAtPositions(torch.nn.Module):
         return self.logits_of(hidden_BnD).to(ids_BN.device)
 
     def logits_of(self, hidden_BnD: Tensor) -> Tensor:
-        """The logits (B, n, V) of normed hidden states, in the dtype that decoders are given."""
+        """The logits (B, n, V) of normed hidden states, in the dtype that decoders get."""
         return self.lm_head(hidden_BnD)
 
     def forward(self, *args: Any, positions: Tensor | None = None, **kwargs: Any) -> Any:
-        """The model's own, with the vocabulary head at `positions` alone if they are given (see
-        read_positions)."""
+        """The model's own forward, but with the vocabulary head only at `positions`, if these are
+        given (see read_positions)."""
         if positions is None:
             return super().forward(*args, **kwargs)
         output = self.model(*args, **kwargs)
@@ -83,11 +83,12 @@ class HeadAtPositions(torch.nn.Module):
 
 
 class ExpertsAtPositions(HeadAtPositions):
-    """For a mixture of experts of transformers', with a class in another file than its experts."""
+    """HeadAtPositions for a mixture of experts of transformers."""
 
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:
-        # transformers looks for its decorator in the file of the class; the experts have it.
+        # transformers looks for its decorator in the file that defines the class, which is a file
+        # of this project; the experts do have the decorator.
         return True
 
 
@@ -95,8 +96,8 @@ def read_positions(values_BLD: Tensor, positions: Tensor | None) -> Tensor:
     """The values (B, L, D) at positions.
 
     Args:
-        values_BLD: of all tokens.
-        positions: LongTensor (n,), the same in every row, or (B, n), each row's; None is all.
+        values_BLD: the values of all tokens.
+        positions: LongTensor (n,), the same in every row, or (B, n), each row's (None: all).
 
     Returns:
         (B, n, D), or (B, L, D).

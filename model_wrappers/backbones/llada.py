@@ -1,10 +1,10 @@
-"""The LLaDA architecture on transformers' Llama: bidirectional attention, official key names, fp32
-rotary angles.
+"""The LLaDA architecture on transformers' Llama: bidirectional attention, official names of
+tensors, fp32 rotary angles.
 
-Reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...;
-keys `model.transformer.*`) and this project's own (written by `save_pretrained`). No remote code is
-ever run. Logits equal the official implementation's bit for bit in fp32 and bf16. Llama itself is
-here too, autoregressive: Llama 2 and 3 (meta-llama/Llama-3.1-8B-Instruct).
+It reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...;
+keys `model.transformer.*`) and in this project's (written by `save_pretrained`), and never runs
+remote code. Logits equal those of the official implementation bit for bit in fp32 and bf16. Llama 2
+and 3 themselves, which are autoregressive, are here too (meta-llama/Llama-3.1-8B-Instruct).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ ILLADA_MASK_ID = 5
 
 @dataclass
 class Bidirectional:
-    """What a config of transformers' becomes where its layers are read in both directions.
+    """A mixin for configs of transformers whose layers attend in both directions.
 
     Attributes:
-        is_causal: the mask builder and the attention both follow this.
-        use_cache: whether a forward keeps keys and values unless it is told to.
+        is_causal: False for both the mask builder and the attention of transformers.
+        use_cache: whether a forward caches keys and values by default.
         mask_token_id: the mask's id.
     """
 
@@ -48,11 +48,12 @@ class Bidirectional:
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build from a dictionary in transformers' names or the official ones (families.toml).
+        """Build from a dictionary in transformers' or the official names (families.toml).
 
         Args:
-            config_dict: the fields; others than the architecture's are kept as attributes.
-            kwargs: as transformers takes them.
+            config_dict: fields by name; fields that the architecture does not have become
+                attributes.
+            kwargs: as in transformers.
         """
         fields = dict(config_dict)
         for official, name in FAMILIES[cls.model_type].fields.items():
@@ -82,20 +83,22 @@ class LLaDAConfig(Bidirectional, LlamaConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:
-        """As `Bidirectional.from_dict`; iLLaDA's config names no mask."""
+        """Build as `Bidirectional.from_dict`, with the mask of iLLaDA, whose config names none."""
+        # iLLaDA has LLaDA's model_type; its size of vocabulary tells it apart.
         if config_dict.get("vocab_size") == ILLADA_VOCABULARY:
             config_dict = {"mask_token_id": ILLADA_MASK_ID} | config_dict
         return super().from_dict(config_dict, **kwargs)
 
 
-# by this end of the name transformers fills `inv_freq`
+# transformers fills `inv_freq` in classes whose name ends like this one's.
 class _Fp32RotaryEmbedding(LlamaRotaryEmbedding):
-    """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the
-    model leaves them so."""
+    """Rotary angles in fp32, as by `rope_full_precision=True` in the official code; they stay fp32
+    when the model is cast."""
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         inv_freq: Tensor = self.inv_freq
         super()._apply(fn, recurse)
+        # A model that was made without memory has no values to move: they are computed here.
         if inv_freq.is_meta:
             inv_freq, _ = self.compute_default_rope_parameters(self.config)
         self._buffers["inv_freq"] = inv_freq.to(self.inv_freq.device)  # moved, not cast
@@ -116,7 +119,7 @@ def _sdpa(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    # Queries and keys leave the fp32 rotation as fp32: cast back once, as the official code does.
+    # Queries and keys leave the fp32 rotation as fp32 and are cast back, as in the official code.
     return sdpa_attention_forward(
         module, query.to(value.dtype), key.to(value.dtype), value, attention_mask, **kwargs
     )
@@ -140,7 +143,7 @@ class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
 
 
 def renamings(model_type: str) -> list[Any]:
-    """The official names of a family's tensors become transformers'."""
+    """The renamings of a family's tensors from official names to those of transformers."""
     return [WeightRenaming(*names) for names in FAMILIES[model_type].tensors.items()]
 
 
@@ -154,7 +157,8 @@ class CausalLlama(HeadAtPositions, LlamaForCausalLM):
 
 FAMILY = FAMILIES["llada"]
 LLAMA_FAMILY = FAMILIES["llama"]
-OF_LLADA = {
+# Fields of LLaDA's config that Llama's does not have, or has with another value.
+LLADA_FIELDS = {
     "model_type",
     "mask_token_id",
     "is_causal",
@@ -165,8 +169,10 @@ OF_LLADA = {
 
 
 def causal_llama(model: LLaDAForMaskedLM) -> CausalLlama:
-    """A causal Llama with the weights of a LLaDA, to be trained."""
-    fields = {name: value for name, value in model.config.to_dict().items() if name not in OF_LLADA}
-    made = CausalLlama(LlamaConfig(**fields))
-    made.load_state_dict(model.state_dict())
-    return made
+    """A causal Llama with the weights of a LLaDA, as a beginning of its training."""
+    fields = {
+        name: value for name, value in model.config.to_dict().items() if name not in LLADA_FIELDS
+    }
+    llama = CausalLlama(LlamaConfig(**fields))
+    llama.load_state_dict(model.state_dict())
+    return llama

@@ -2,24 +2,25 @@
 DiffusionGemma. No remote code.
 
 LLaDA-MoE (inclusionAI/LLaDA-MoE-7B-A1B-Instruct) attends in both directions. Its `model_type` is
-"llada" as well; `architectures` tells them apart. As in the official code queries and keys are
-normed by head, the router's softmax is over all experts in fp32 and comes before the choice, and
-the chosen experts' weights are not normed.
+"llada" as well, so that it is recognised by `architectures`. As in the official code, queries and
+keys are normed by head; the router's softmax is over all experts, in fp32, before experts are
+chosen; and the weights of the chosen experts are not normalised.
 
 LLaDA2.0-mini, -flash, 2.1-mini, -flash (inclusionAI) attend in blocks of 32 that count from the
-beginning of the sequence; the official `generate` takes other lengths. The router's sigmoid scores
-choose experts of the best groups with a bias that their weights do not have, a shared expert sees
-every token, queries and keys are normed by head, and rotary angles turn a part of each head. Logits
-are fp32 whatever the weights are.
+beginning of the sequence; the official `generate` takes other lengths too. The router chooses
+experts of the best groups by sigmoid scores with a bias, which the experts' weights do not include.
+A shared expert sees every token, queries and keys are normed by head, and only a part of each head
+is rotated. Logits are fp32 whatever the weights are.
 
 Both are read in their official format, and logits at position i predict token i. transformers runs
-all experts at once where the official code runs one after the other: the same sums, rounded in
+all experts at once, the official code one after the other: the sums are the same but rounded in
 another order (tests/official).
 
-DiffusionGemma's encoder keeps keys and values of the prompt and of finished canvases, causally; the
-decoder, of the same weights, sees those and the whole canvas. There is no mask: a canvas begins as
-random tokens, and the logits of the last step, as expected embeddings, condition the next one.
-`renoise` decodes it. Shapes: K tokens before the canvas, C of the canvas, V vocabulary.
+DiffusionGemma's encoder caches keys and values of the prompt and of finished canvases, causally.
+The decoder has the same weights, and sees these and the whole canvas. There is no mask: a canvas
+begins as random tokens, and each step is conditioned on the expected embeddings by the logits of
+the step before. `renoise` decodes it. Shapes: K tokens before the canvas, C of the canvas, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -58,13 +59,14 @@ class LLaDAMoEConfig(Bidirectional, Qwen3MoeConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As `Bidirectional.from_dict`."""
+        """Build from a dictionary in transformers' or the official names (see `Bidirectional`)."""
         fields = dict(config_dict)
+        # Only the official config has this field; there head sizes and sparse layers are implicit.
         if "expert_intermediate_size" in fields:
             sparse = fields.pop("moe_layer_freq", None) or [1] * fields["num_hidden_layers"]
             fields["mlp_only_layers"] = [at for at, is_sparse in enumerate(sparse) if not is_sparse]
             fields["head_dim"] = fields["hidden_size"] // fields["num_attention_heads"]
-            # The official code does not norm the weights of experts, whatever the config says.
+            # The official code does not normalise the experts' weights, whatever the config says.
             fields["norm_topk_prob"] = False
         return super().from_dict(fields, **kwargs)
 
@@ -76,7 +78,7 @@ class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
     config_class = LLaDAMoEConfig
 
 
-# One tensor an expert in checkpoints, one for all of them here.
+# Checkpoints have a tensor for each expert; the model here has one for all.
 register_checkpoint_conversion_mapping(
     "LLaDAMoEForMaskedLM", get_checkpoint_conversion_mapping("qwen3_moe")
 )
@@ -91,19 +93,18 @@ class LLaDA2MoEConfig(Bidirectional, Glm4MoeConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As `Bidirectional.from_dict`, without layers that predict further tokens."""
+        """Build as `Bidirectional.from_dict`, without layers that predict further tokens."""
         fields = config_dict | {"use_qk_norm": True, "num_nextn_predict_layers": 0}
         return super().from_dict(fields, **kwargs)
 
 
 class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
-    """GLM-4-MoE's layers; which tokens see which is said at every call."""
+    """GLM-4-MoE's layers; every call has a mask for its blocks."""
 
     config_class = LLaDA2MoEConfig
 
     def logits_of(self, hidden_BnD: Tensor) -> Tensor:
-        """As `HeadAtPositions.logits_of`, in fp32: the official sampler's confidences are of these
-        logits."""
+        """The logits in fp32, from which the official sampler takes confidences."""
         return super().logits_of(hidden_BnD).float()
 
 
@@ -120,15 +121,15 @@ register_checkpoint_conversion_mapping(
 
 @dataclass
 class Encoded:
-    """What the encoder keeps of the first `count` tokens."""
+    """The encoder's cache of the first `count` tokens."""
 
     cache: Any
     count: int = 0
 
 
 class CanvasBackbone(Backbone):
-    """A model that denoises canvases. Its mask_id, one after its vocabulary, is a position without
-    a token."""
+    """A model that denoises canvases. Its mask_id, the id after its vocabulary, stands for
+    positions that have no token yet."""
 
     @torch.inference_mode()
     def denoise(
@@ -138,11 +139,18 @@ class CanvasBackbone(Backbone):
         previous_1CV: Tensor | None = None,
         encoded: Encoded | None = None,
     ) -> tuple[Tensor, Encoded]:
-        """Logits (1, C, V), fp32, of a canvas after the tokens ids_1K, and what is kept of these.
+        """Denoise a canvas after the tokens ids_1K.
 
-        previous_1CV: the logits of the last step on this canvas, as the sampler changed them (None:
-        its first step). encoded: what an earlier call kept of the first of these tokens; it is
-        changed in place.
+        Args:
+            ids_1K: LongTensor (1, K), the prompt and finished canvases.
+            canvas_1C: LongTensor (1, C), the canvas.
+            previous_1CV: the last step's logits of this canvas, as the sampler changed them (None:
+                this is its first step).
+            encoded: the cache of an earlier call, of the first of the K tokens; it is changed in
+                place (None: a new cache).
+
+        Returns:
+            Logits (1, C, V), fp32, and the cache of all K tokens.
         """
         if encoded is None:
             encoded = Encoded(DynamicCache(config=self.model.config.get_text_config(decoder=True)))

@@ -1,7 +1,7 @@
 """Backbone: a checkpoint on transformers' layers, as decoders see it (`protocol.BackboneLike`).
 
-Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens put after K
-cached ones.
+Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens of a call after
+K cached ones.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ ReadsAt = Literal[0, -1]
 class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
-    Any class may be given as "module:name", which is imported when a checkpoint is loaded
-    (`imported`). The tokenizer has the ids of tokens.
+    Each class may be given as "module:name", which is imported when a checkpoint is loaded
+    (`imported`). Tokens are given as text; the tokenizer has their ids.
 
     Attributes:
-        model_type: as in config.json.
+        model_type: the `model_type` of config.json.
         model: the transformers class, with `infer` and a `forward` that takes `positions` (see
             `heads.HeadAtPositions`).
-        attention: what `attn=` stands for.
-        end_of_turn: the token that closes a turn.
-        mask: the mask's token where the config names no id; None: there is none.
-        fill: the token that fills a response after its end, where it is not the config's EOS.
+        attention: the transformers implementation for each value of `attn=`.
+        end_of_turn: the token that ends a turn.
+        mask: the mask token, for configs that name no id (None: the model has no mask).
+        fill: the token that fills a response after its end, if that is not the config's EOS.
         published_ids: ids of tokens in published checkpoints, for folders without a tokenizer.
-        reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1
-            do.
+        reads_at: 0 if the model's logits at position i predict token i, -1 if those at i - 1 do.
         also: other values of `model_type`.
-        architectures: as config.json lists them, where `model_type` does not tell.
+        architectures: `architectures` of config.json, if `model_type` does not tell families apart.
         tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
-        extends: whether `infer` heeds masks and caches.
-        blocks: by a pattern in the last part of the model's name, in lower case ("" is all); the
-            config's `block_size` (or `bd_size`) and `block_origin` come first.
-        fields: by the official config's names of fields, transformers'.
-        tensors: the same for patterns of the tensors' names.
-        causal: whether it is autoregressive.
+        extends: whether `infer` supports attention masks and caches.
+        blocks: how models attend in blocks, by a pattern that the last part of the model's name, in
+            lower case, contains ("": all models). The config's `block_size` (or `bd_size`) and
+            `block_origin` come before it.
+        fields: from the official config's field names to those of transformers.
+        tensors: from patterns of the official tensor names to those of transformers.
+        causal: whether the model is autoregressive.
         backbone: the class that runs it (None: Backbone).
     """
 
@@ -79,28 +79,28 @@ class Family:
 
     @property
     def names(self) -> set[str]:
-        """What a config.json may call it."""
+        """All names that a config.json may have for the family."""
         return {self.model_type, *self.also, *self.architectures}
 
     def imported(self) -> Any:
-        """This family with the classes themselves."""
+        """This family with its classes imported."""
         classes = {
             name: _imported(getattr(self, name)) for name in ("model", "tokenizer", "backbone")
         }
         return replace(self, **classes)
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
-        """How a checkpoint attends in blocks.
+        """The blocks that a checkpoint attends in.
 
         Args:
             config: its config.json.
-            name: a folder or a hub id.
+            name: its folder or hub id.
 
         Returns:
             None if it attends to the whole sequence.
 
         Raises:
-            ValueError: a length or an origin that is none (msgspec.ValidationError).
+            ValueError: the config's length or origin is invalid (msgspec.ValidationError).
         """
         if self.causal:
             return Blocks(1, masks=False, causal=True)
@@ -109,19 +109,19 @@ class Family:
         last = Path(name).name.lower()
         matching = (blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last))
         blocks = next(matching, None)
-        written = {
+        configured = {
             "length": config.get("block_size", config.get("bd_size")),
             "origin": config.get("block_origin"),
         }
-        if blocks is None and written["length"] is None:
+        if blocks is None and configured["length"] is None:
             return None
         fields: dict[str, Any] = {} if blocks is None else asdict(blocks)
-        fields |= {name: value for name, value in written.items() if value is not None}
+        fields |= {name: value for name, value in configured.items() if value is not None}
         return msgspec.convert(fields, Blocks)
 
 
 def _imported(source: Any) -> Any:
-    """The class of a "module:name"; anything else as it is."""
+    """The class that "module:name" names; any other value unchanged."""
     if not isinstance(source, str):
         return source
     module, _, name = source.partition(":")
@@ -129,22 +129,20 @@ def _imported(source: Any) -> Any:
 
 
 class Backbone:
-    """A model of a known family and, where its folder has one, its tokenizer.
-
-    Of several EOS ids the first fills responses.
+    """A model of a known family and, if its folder has one, its tokenizer.
 
     Attributes:
-        mask_id: the mask; the id after the vocabulary where there is none.
-        eos_id: what fills a response after its end.
+        mask_id: the mask's id; the id after the vocabulary if there is no mask.
+        eos_id: the id that fills a response after its end; the first one of several EOS ids.
         eot_id: the end of a turn, if that is another token.
         vocab_size: V, of the model.
         max_length: the most tokens of a sequence.
-        blocks: how the model attends in blocks; None to the whole sequence.
-        adapter: the folder of what was merged into the weights.
+        blocks: the blocks that the model attends in (None: it attends to the whole sequence).
+        adapter: the folder of the adapter that was merged into the weights, if there was one.
 
     Raises:
-        ValueError: EOS or mask ids that are not of the vocabulary, a tokenizer with a larger one,
-            and CUDA graphs that cannot be had.
+        ValueError: EOS or mask ids are not of the vocabulary, the tokenizer's vocabulary is larger
+            than the model's, or CUDA graphs are not possible.
     """
 
     def __init__(
@@ -174,7 +172,7 @@ class Backbone:
             )
         self._name_tokens(config)
         self.max_length = int(config.max_position_embeddings)
-        # An adapter's base says how it attends.
+        # By the name of an adapter's base, not of the adapter: the base determines the attention.
         self.blocks = family.blocks_of(model.config.to_dict(), model.config.name_or_path or name)
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
@@ -186,16 +184,18 @@ class Backbone:
         )
 
     def _name_tokens(self, config: Any) -> None:
-        """Take the ids of mask, EOS and the end of a turn from config, tokenizer and family."""
+        """Set the ids of mask, EOS and end of turn from the config, the tokenizer and the
+        family."""
         family = self.family
         ids = family.published_ids if self.tokenizer is None else self.tokenizer.get_vocab()
         self.mask_id = self.vocab_size
         if family.mask is not None:
-            known = ids.get(family.mask)
-            named = getattr(config, "mask_token_id", None)
-            self.mask_id = self._id("mask_token_id", known if named is None else named)
-            if self.tokenizer is None and self.mask_id != known:
-                ids = {}  # not the published vocabulary
+            token_id = ids.get(family.mask)
+            config_id = getattr(config, "mask_token_id", None)
+            self.mask_id = self._id("mask_token_id", token_id if config_id is None else config_id)
+            if self.tokenizer is None and self.mask_id != token_id:
+                # Another mask than the published one: another vocabulary, of which no id is known.
+                ids = {}
         eos_id = getattr(config, "eos_token_id", None)
         ends: list[Any] = eos_id if isinstance(eos_id, list) and eos_id else [eos_id]
         fill = ends[0] if family.fill is None else ids.get(family.fill, ends[0])
@@ -206,7 +206,7 @@ class Backbone:
         self.eot_id: int | None = None if eot_id is None or eot_id >= self.vocab_size else eot_id
 
     def _id(self, field: str, value: Any) -> int:
-        """A token id, checked."""
+        """Check that the value of a config's field is an id of the vocabulary, and return it."""
         if type(value) is not int or not 0 <= value < self.vocab_size:
             raise ValueError(
                 f"the config of {self.name} must name one {field} of its vocabulary, 0 to"
@@ -226,8 +226,7 @@ class Backbone:
 
     @property
     def model(self) -> Any:
-        """The transformers model. It may be changed, or another one, as a compiled one, take its
-        place."""
+        """The transformers model. It may be modified or replaced, as by a compiled one."""
         return self.forward.model
 
     @model.setter
@@ -236,14 +235,14 @@ class Backbone:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the last call found the model changed since it was loaded, so that its own code
-        ran."""
+        """Whether the model's modules were changed after loading, as seen by the last call, which
+        then ran the model's own code."""
         return self.forward.is_changed
 
     @property
     def shapes(self) -> Shapes | None:
-        """What the FLOP of its calls are counted from; None for layers that are not known, mixtures
-        of experts, and a model that is changed."""
+        """The shapes from which FLOP are counted; None for unknown layers, mixtures of experts, and
+        changed models."""
         plain = self.forward.plain
         return None if plain is None or self.is_changed else plain.shapes
 
@@ -262,26 +261,28 @@ class Backbone:
 
     @property
     def graphs(self) -> int:
-        """CUDA graphs of this model that were made so far."""
+        """Number of CUDA graphs that were made of this model so far."""
         return getattr(self._run, "count", 0)
 
     @torch.inference_mode()
     def logits(
         self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Logits in the model's dtype, on its device; the vocabulary head runs only where it is
-        read.
+        """Logits in the model's dtype, on its device.
+
+        The vocabulary head runs only at the positions that are read.
 
         Args:
-            ids_BL: LongTensor (B, L), like all that says what to run on the CPU or the device.
-            positions: LongTensor (n,), the same in every row, or (B, n), each row's; None is all.
+            ids_BL: LongTensor (B, L); this and the other index tensors may be on the CPU or on the
+                device.
+            positions: LongTensor (n,), the same in every row, or (B, n), each row's (None: all).
             causal: attend to earlier positions only (the copula model of DCD).
 
         Returns:
             (B, n, V), or (B, L, V) at all positions.
 
         Raises:
-            ValueError: a block model, where attention depends on where the response begins.
+            ValueError: this is a block model, whose attention depends on where the response begins.
         """
         if self.blocks is not None:
             raise ValueError(
@@ -291,7 +292,7 @@ class Backbone:
         length = ids_BL.shape[1]
         device = self.device
         read = self._read_in_whole(positions, length, ids_BL.device)
-        there_BL, read = to_device(device, ids_BL, read)
+        ids_BL, read = to_device(device, ids_BL, read)
         position_1L = torch.arange(length, device=device)[None]
         mask = None
         if causal:
@@ -301,7 +302,7 @@ class Backbone:
         read_count = length if positions is None else positions.shape[-1]
         flop = flop_of(self.shapes, rows * length, length, rows * read_count)
         with counted(self.counter, rows, rows * length, flop=flop):
-            return self._run(there_BL, position_1L, mask, None, read)
+            return self._run(ids_BL, position_1L, mask, None, read)
 
     @torch.inference_mode()
     def extend(
@@ -314,27 +315,28 @@ class Backbone:
         write: Write = "append",
         slot_N: Tensor | None = None,
     ) -> tuple[Tensor, KeyValues]:
-        """Logits of N tokens beside the K cached ones.
+        """Run N tokens on K cached ones.
 
         Args:
             ids_1N: LongTensor (1, N).
-            position_N: LongTensor (N,), their positions in the sequence (rotary angles).
-            positions: LongTensor (n,), indices into the N whose logits are read.
-            cache: is changed in place; None starts one.
-            visible_NK: bool (N, K + N), what each token attends to; None is everything.
-            write: "append" puts the new keys and values at the cache's end; "replace" in the place
-                of cached ones, and visible_NK is then (N, K); "none" leaves the cache as it is.
-            slot_N: LongTensor (N,), where "replace" puts them (default: position_N).
+            position_N: LongTensor (N,), the tokens' positions in the sequence (rotary angles).
+            positions: LongTensor (n,), indices into the N tokens whose logits are read.
+            cache: keys and values, changed in place (None: a new cache).
+            visible_NK: bool (N, K + N), which tokens each token attends to (None: all).
+            write: "append" puts the new keys and values at the cache's end; "replace" overwrites
+                cached ones, and visible_NK is then (N, K); "none" leaves the cache unchanged.
+            slot_N: LongTensor (N,), the cached tokens that "replace" overwrites (default:
+                position_N).
 
         Returns:
             Logits (1, n, V), and the cache.
 
         Raises:
-            ValueError: logits at a position come from the token before it, and that token is not
-                before it in this call.
+            ValueError: the model's logits at a position come from the token before it, and a token
+                that is read is not preceded by that token in this call.
         """
         assert cache is not None or write == "append", "the call that starts a cache appends"
-        kept = KeyValues() if cache is None else cache
+        cache = KeyValues() if cache is None else cache
         read = self._read_in_piece(position_N, positions)
         device = self.device
         ids_1N, position_N, read, slot_N = to_device(device, ids_1N, position_N, read, slot_N)
@@ -342,32 +344,31 @@ class Backbone:
         if visible_NK is not None:
             mask = visible_NK[None, None].to(device, non_blocking=True)
         count = ids_1N.shape[1]
-        before = kept.get_seq_length()
+        before = cache.get_seq_length()
         keys = before if write == "replace" else before + count
         flop = flop_of(self.shapes, count, keys, positions.numel())
         with counted(self.counter, 1, count, before, flop):
-            kept.begin(count, write, position_N if slot_N is None else slot_N)
-            logits_1NV = self._run(ids_1N, position_N[None], mask, kept, read)
-            kept.end()
-        return logits_1NV, kept
+            cache.begin(count, write, position_N if slot_N is None else slot_N)
+            logits_1NV = self._run(ids_1N, position_N[None], mask, cache, read)
+            cache.end()
+        return logits_1NV, cache
 
     def _read_in_whole(
         self, positions: Tensor | None, length: int, device: torch.device
     ) -> Tensor | None:
-        """Where the logits of positions stand in the output of a whole sequence; None for
-        everywhere, in order."""
+        """Indices of the positions' logits in the output of a whole sequence; None for all."""
         if self.reads_at == 0:
             return positions
         read = torch.arange(length, device=device) if positions is None else positions
         return (read + self.reads_at).clamp(min=0)  # the first token of all reads itself
 
     def _read_in_piece(self, position_N: Tensor, positions: Tensor) -> Tensor:
-        """Where the logits of the tokens at indices `positions` of a piece of the sequence stand in
-        the output."""
+        """Indices, in the output of a piece of the sequence, of the logits of the tokens at indices
+        `positions` of the piece."""
         if self.reads_at == 0:
             return positions
         at_n = position_N[positions]
-        # the first token of all reads itself
+        # Position 0 has no token before it, and reads its own logits.
         read_n = torch.where(at_n == 0, positions, positions - 1)
         is_before_n = position_N[read_n.clamp(min=0)] == (at_n - 1).clamp(min=0)
         if not bool((is_before_n & (read_n >= 0)).all()):
@@ -379,12 +380,13 @@ class Backbone:
 
 
 def check_finite(backbone: Any) -> None:
-    """Check all weights, and the logits of a few tokens.
+    """Check that all weights, and the logits of a few tokens, are finite.
 
     Raises:
-        ValueError: one is not finite.
+        ValueError: one is not.
     """
-    for name, weight in weights_of(backbone.model):  # attention on a CPU passes over NaN
+    # Finite logits are not enough: attention on a CPU may pass over NaN.
+    for name, weight in weights_of(backbone.model):
         if not bool(weight.detach().sum(dtype=torch.float32).isfinite()):
             raise ValueError(f"the weights {name} are not finite: the file is damaged")
     ids_1L = torch.arange(8, device=backbone.device)[None] % backbone.vocab_size

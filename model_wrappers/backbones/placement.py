@@ -1,6 +1,6 @@
-"""Models on several devices: transformers places their layers by a map, and hooks that accelerate
-puts into the modules move what goes through them. Such a model runs through its own layers
-(`HeadAtPositions.infer`): one call at a time, without CUDA graphs.
+"""Models on several devices: transformers places layers by a map, and accelerate's hooks in the
+modules move tensors between devices. Such a model runs by its own layers (`HeadAtPositions.infer`),
+one call at a time and without CUDA graphs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,10 @@ def main_device(device_map: DeviceMap) -> torch.device:
     """The kind of device that a model with this map computes on.
 
     Args:
-        device_map: "auto", or devices by the names of modules, as transformers takes them.
+        device_map: "auto", or devices by the names of modules, as in transformers.
 
     Raises:
-        ValueError: another name.
+        ValueError: the map is another text.
     """
     if isinstance(device_map, str):
         if device_map != AUTO:
@@ -38,7 +38,7 @@ def main_device(device_map: DeviceMap) -> torch.device:
 
 
 def map_of(model: nn.Module) -> dict[str, str] | None:
-    """Where the modules of a model are, by their names; None where all are on one device."""
+    """The devices of a model's modules by name; None if all are on one device."""
     placed = getattr(model, "hf_device_map", None)
     if placed is None:
         return None
@@ -49,8 +49,8 @@ def map_of(model: nn.Module) -> dict[str, str] | None:
 
 
 def input_device(model: Any) -> torch.device:
-    """Where a model takes its tokens, and gives its logits. Weights may be elsewhere, and on no
-    device at all while no call needs them."""
+    """The device on which a model takes tokens and returns logits. Its weights may be elsewhere,
+    and on no device at all while no call needs them."""
     hook = getattr(model, "_hf_hook", None)
     if isinstance(hook, AlignDevicesHook) and hook.execution_device is not None:
         return torch.device(hook.execution_device)
@@ -59,13 +59,13 @@ def input_device(model: Any) -> torch.device:
 
 
 def placed_forward(module: nn.Module) -> Any:
-    """What accelerate has put in the place of a module's forward; None where it has not."""
+    """The forward that accelerate put in the place of a module's own; None if it did not."""
     attributes = vars(module)
     return attributes.get("forward") if "_hf_hook" in attributes else None
 
 
 def weights_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All weights by their names; one that is on no device is loaded while it is looked at."""
+    """Iterate over all weights and their names; an offloaded one is loaded while it is yielded."""
     for name, module in model.named_modules():
         with align_module_device(module):
             for parameter, weight in module.named_parameters(recurse=False):

@@ -1,12 +1,11 @@
-"""A model's forward in torch's functions, for the layers that are known: the same numbers, without
-their modules.
+"""A model's forward in plain torch functions, for known layers: the same numbers without modules.
 
-On small pieces of a sequence much of the time goes into what stands between the matrix products:
-modules that call modules, new tensors, angles that are computed at every call. Here a layer is its
-weights and one function. It serves Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE and
-GLM-4-MoE, bit for bit as transformers on a CPU. Whether all layers are known is seen before every
-call, by what the modules hold: hooks, other modules, parameters or methods. A model with any other
-layer runs as transformers has it (`HeadAtPositions.infer`).
+On small pieces of a sequence much of the time is spent between the matrix products: modules call
+modules, tensors are allocated, angles are computed at every call. Here a layer is its weights and
+one function. It computes Llama, Qwen2, Qwen3, and Qwen3-MoE and GLM-4-MoE but for their experts,
+and on a CPU its results equal those of transformers bit for bit. Before every call the modules are
+examined: if a hook, module, parameter or method is not the known one, the model runs by the layers
+of transformers (`HeadAtPositions.infer`).
 
 Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions
 whose logits are read, M tokens of all calls, P positions that the model knows, R numbers of a head
@@ -30,13 +29,14 @@ from model_wrappers.backbones.heads import HeadAtPositions, read_positions
 from model_wrappers.backbones.placement import placed_forward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
-# Known layers, by the endings of their names; by name, so that no model's module is imported that
-# is not loaded.
+# Known models, by the beginnings of their layers' class names. By name and not by class, so that no
+# file of transformers is imported whose model is not loaded.
 MODELS = ("Llama", "Qwen2", "Qwen3", "Qwen3Moe", "Glm4Moe")
 SPARSE = ("Qwen3MoeSparseMoeBlock", "Glm4MoeMoE")
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SDPA = ("sdpa", "llada_sdpa")
-LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are computed at every call
+# Positions; for models of longer sequences the angles are computed at every call.
+LONGEST_TABLE = 2**17
 
 Forward = Callable[..., Tensor]  # as `HeadAtPositions.infer`
 Weights = tuple[Tensor, Tensor | None]  # of a projection, and its bias
@@ -45,7 +45,7 @@ Attending = tuple[Tensor, Tensor, Tensor]  # queries, keys and values of a call
 
 
 class Call(NamedTuple):
-    """What `HeadAtPositions.infer` takes."""
+    """The arguments of `HeadAtPositions.infer`."""
 
     ids_BN: Tensor
     position_BN: Tensor
@@ -54,8 +54,10 @@ class Call(NamedTuple):
     positions: Tensor | None
 
     def bias(self, dtype: torch.dtype) -> Tensor | None:
-        """0 where a token attends to a key, -inf where not; attention would make it of `visible` in
-        every layer."""
+        """The attention bias: 0 if a token attends to a key, else -inf.
+
+        It is made once a call; from a bool mask attention would make it in every layer.
+        """
         if self.visible_B1NK is None:
             return None
         return torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
@@ -63,7 +65,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The weights of a layer, and what of it still is a module."""
+    """The weights of a layer, and those of its parts that still run as modules."""
 
     before: Norm
     projections: tuple[Weights, Weights, Weights]
@@ -72,21 +74,22 @@ class Layer:
     after: Norm
     dense: tuple[Weights, Weights, Weights] | None  # gate, up, down; None: `experts`
     experts: nn.Module
-    attention: Any  # what sdpa_attention_forward reads of a module
+    attention: Any  # the module, from which sdpa_attention_forward reads attributes
     head: int
     groups: int
 
 
 class ModelForward:
-    """Runs a model as fast as its numbers allow at the moment of a call; takes and gives what
-    `infer` does.
+    """Runs a model in the fastest way that gives its numbers, chosen at every call.
+
+    It is called as `HeadAtPositions.infer`.
 
     Attributes:
-        model: what runs; another one may take its place.
-        plain: the forward of torch's functions (None: it has other layers, or an `infer` of another
-            kind).
-        is_changed: whether the last call found modules that were changed since the model was
-            loaded, so that the model's own code ran.
+        model: the model; it may be replaced.
+        plain: the forward in plain functions (None: the model has unknown layers, or an `infer` of
+            its own).
+        is_changed: whether the last call found that modules were changed after loading, and so ran
+            the model's own code.
     """
 
     def __init__(self, model: Any) -> None:
@@ -116,10 +119,11 @@ class ModelForward:
         return [run(*call) for call in calls]
 
     def current(self) -> Forward:
-        """What gives the model's numbers now."""
+        """The forward that gives the model's numbers now."""
         loaded = self._loaded
         is_loaded = self.model is loaded and loaded.base_model is self._base
         is_hooked = _is_hooked(loaded, self._placed) or _is_hooked(self._base, self._base_placed)
+        # A hook or a replaced model may compute anything: only calling the model itself is right.
         if not is_loaded or is_hooked:
             self.is_changed = True
             return self._call_model
@@ -130,8 +134,8 @@ class ModelForward:
         return self._infer
 
     def _call_model(self, *call: Any) -> Tensor:
-        """Call the model itself, hooks, adapters, compilation and all, with what it needs for this
-        call alone."""
+        """Call the model itself, with its hooks, adapters and compilation, by transformers' names
+        of the arguments that this call needs."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         options: dict[str, Any] = {}
         if cache is not None:
@@ -145,12 +149,12 @@ class ModelForward:
 
 
 class PlainForward:
-    """Takes and gives what `HeadAtPositions.infer` does, where `see` has found that it can.
+    """The forward in plain functions, called as `HeadAtPositions.infer` while `see` returns True.
 
     Attributes:
         is_plain: whether all layers are known.
-        shapes: of these layers; None if they are not known, or not dense.
-        versions: how often their modules were others than before.
+        shapes: the layers' shapes; None if they are not known, or not dense.
+        versions: how often the weights were read from the modules; it grows if modules change.
     """
 
     def __init__(self, model: Any) -> None:
@@ -161,14 +165,13 @@ class PlainForward:
         self._learn()
 
     def see(self) -> bool:
-        """Look at the model's modules; whether all its layers are known."""
+        """Examine the model's modules, and return whether all its layers are known."""
         if self._seen != self._look():
             self._learn()
         return self.is_plain
 
     def _learn(self) -> None:
-        """Take the weights of all layers, where they are known, and remember what that depends
-        on."""
+        """Read the weights of all known layers, and remember what they were read from."""
         self._learn_modules()
         inner = self._inner
         layers = [_known(layer) for layer in inner.layers]
@@ -183,13 +186,15 @@ class PlainForward:
         if self.is_plain:
             self._norm = _norm_of(inner.norm)
         self.shapes = _shapes_of(self._layers, self._model.lm_head) if self.is_plain else None
-        self._table_PA = torch.empty(0)  # cosines and sines of all positions
-        self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
+        # Cosines and sines of all positions, and the device and dtype that they are for.
+        self._table_PA = torch.empty(0)
+        self._place: tuple[torch.device, torch.dtype] | None = None
         self._seen = self._look()
         self.versions += 1
 
     def _learn_modules(self) -> None:
-        """Take what `_look` looks at: modules, their parts and hooks, and the buffers of angles."""
+        """Collect what `_look` examines: modules, their parts and hooks, and the angles'
+        buffers."""
         inner = self._inner
         self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
         self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
@@ -200,14 +205,17 @@ class PlainForward:
             parts = [attributes[name] for name in ("_modules", "_parameters", "_buffers")]
             self._parts += [part for part in parts if part]
             self._hooks += [attributes["_forward_hooks"], attributes["_forward_pre_hooks"]]
-        # One that was made in inference mode, as by a load in a decoder, counts no changes.
+        # A buffer that was made in inference mode, as when a decoder loads a model, has no version
+        # that counts its changes.
         self._rotary_buffers = [
             buffer for buffer in inner.rotary_emb.buffers() if not buffer.is_inference()
         ]
 
     def _look(self) -> tuple[Any, ...]:
-        """What plain numbers depend on, beside the values of weights; before every call, so it must
-        be cheap."""
+        """All that the numbers depend on, except the values of weights, in a form to compare.
+
+        It runs before every call, and so must be cheap: identities, types and counts.
+        """
         named = self._inner._modules
         return (
             (id(named["layers"]), id(named["norm"]), id(named["rotary_emb"])),
@@ -221,18 +229,20 @@ class PlainForward:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self._model.device
 
     @property
     def is_static(self) -> bool:
-        """Whether calls of a shape all do the same: no sparse layers, where experts change, and
-        angles of a table."""
+        """Whether all calls of a shape run the same kernels, as CUDA graphs need.
+
+        Sparse layers do not, as the experts change, nor do angles that are computed at every call.
+        """
         has_table = self._config.max_position_embeddings <= LONGEST_TABLE
         return has_table and all(layer.dense is not None for layer in self._layers)
 
     def buffers(self, capacity: int) -> Buffers:
-        """Room for the keys and values of `capacity` tokens, zeros."""
+        """Buffers of zeros for the keys and values of `capacity` tokens."""
         shapes = [
             (1, layer.projections[1][0].shape[0] // layer.head, capacity, layer.head)
             for layer in self._layers
@@ -245,8 +255,10 @@ class PlainForward:
         return self.packed([Call(*call)])[0]
 
     def packed(self, calls: Sequence[Call]) -> list[Tensor]:
-        """The logits of several calls: all M tokens go through a layer's products together, and
-        attend by call."""
+        """The logits of several calls.
+
+        All M tokens go through a layer's matrix products together, and attend call by call.
+        """
         ids_M = _together([call.ids_BN.flatten() for call in calls])
         hidden_ME = self._inner.embed_tokens(ids_M)
         positions = [call.position_BN.expand_as(call.ids_BN).flatten() for call in calls]
@@ -267,19 +279,19 @@ class PlainForward:
         ]
 
     def _rotary(self, hidden_ME: Tensor, position_M: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, (M, 1, R), the sines of the first half with the sign that the rotation
-        gives them."""
+        """Cosines and sines of positions, (M, 1, R); the sines of the first half of a head have the
+        negative sign of the rotation already."""
         limit = self._config.max_position_embeddings
         place = (hidden_ME.device, hidden_ME.dtype)
         if limit > LONGEST_TABLE or len(position_M) > limit:
-            both_MA = self._angles(hidden_ME, position_M)
+            angles_MA = self._angles(hidden_ME, position_M)
         else:
             if self._place != place:
                 position_P = torch.arange(limit, device=hidden_ME.device)
                 self._table_PA = self._angles(hidden_ME, position_P)
                 self._place = place
-            both_MA = F.embedding(position_M, self._table_PA)
-        cos_M1R, sin_M1R = both_MA[:, None].chunk(2, -1)
+            angles_MA = F.embedding(position_M, self._table_PA)
+        cos_M1R, sin_M1R = angles_MA[:, None].chunk(2, -1)
         return cos_M1R, sin_M1R
 
     def _angles(self, hidden_ME: Tensor, position_M: Tensor) -> Tensor:
@@ -296,7 +308,7 @@ def _run(
     calls: Sequence[Call],
     biases: Sequence[Tensor | None],
 ) -> Tensor:
-    """One layer on the M tokens of all calls, in place."""
+    """Run one layer on the M tokens of all calls; hidden_ME is changed in place."""
     normed_ME = _normed(hidden_ME, layer.before)
     query, key, value = (
         F.linear(normed_ME, *weights).view(len(hidden_ME), -1, layer.head)
@@ -306,7 +318,7 @@ def _run(
         query, key = (
             _normed(values, norm) for values, norm in zip((query, key), layer.norms, strict=True)
         )
-    # Angles are of positions, the same for all heads: queries and keys are rotated together.
+    # Queries and keys are rotated together, as the angles of a position are the same for all heads.
     rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
     queries = query.shape[1]
     attending: list[Attending] = []
@@ -326,6 +338,7 @@ def _run(
             )
         attending.append((query_BHND, key_BHND, value_BHND))
         begin = end
+    # One kernel for calls of different lengths; it exists on a GPU, without masks or grouped heads.
     is_ragged = len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1
     if is_ragged and all(bias is None for bias in biases):
         attended_ME = ragged_attention(attending, layer.attention.scaling)
@@ -353,7 +366,7 @@ def _attended(
     key_BHKD: Tensor,
     value_BHKD: Tensor,
 ) -> Tensor:
-    """What the tokens of one call attend to, (B * N, E)."""
+    """The attention output of one call, (B * N, E)."""
     if layer.groups == 1:
         attended_BHND = F.scaled_dot_product_attention(
             query_BHND, key_BHKD, value_BHKD, attn_mask=bias_B1NK, scale=layer.attention.scaling
@@ -373,11 +386,14 @@ def _attended(
 
 
 def ragged_attention(calls: Sequence[Attending], scale: float) -> Tensor:
-    """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences
-    of any lengths.
+    """The attention output of several calls without masks, (M, E), by one kernel for sequences of
+    different lengths.
 
-    calls: (B, H, N, D) and twice (B, H, K, D) each. On a GPU torch takes FlashAttention's kernel of
-    variable lengths.
+    On a GPU torch runs FlashAttention's kernel of variable lengths.
+
+    Args:
+        calls: queries (B, H, N, D), keys and values (B, H, K, D) of each call.
+        scale: factor of the products of queries and keys.
     """
 
     def jagged(parts: Iterable[Tensor]) -> Tensor:
@@ -398,29 +414,32 @@ def ragged_attention(calls: Sequence[Attending], scale: float) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _offsets(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    """Where sequences begin and end, made once for keys, values and all layers."""
+    """Beginnings and ends of sequences; cached for the keys, values and layers of a call."""
     return torch.tensor([0, *accumulate(lengths)], device=device)
 
 
 def _together(parts: list[Tensor]) -> Tensor:
-    """One after the other; a single one as it is."""
+    """The parts concatenated; a single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _normed(values: Tensor, norm: Norm) -> Tensor:
-    """Divided by the root mean square over the last dimension, which is taken in fp32, and
-    scaled."""
+    """RMS norm: values divided by their root mean square over the last dimension, computed in fp32,
+    and scaled."""
     scale, attributes = norm
     exact = values.float()
-    # Read at the time of the call: it may have been changed since the model was loaded.
+    # Read at every call, as it may have been changed after loading, which `_look` does not see.
     epsilon = attributes["variance_epsilon"]
     root = exact.pow(2).mean(-1, keepdim=True).add_(epsilon).rsqrt_()
     return scale * root.mul(exact).to(values.dtype)
 
 
 def _rotated(values_MHD: Tensor, cos_M1R: Tensor, sin_M1R: Tensor) -> Tensor:
-    """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines
-    have already. Of a head that is longer than the angles only the first part rotates."""
+    """Values rotated by the angles of their positions.
+
+    A rotation combines each half of a head with the other half, one of them with the opposite sign,
+    which the sines have already. If a head is longer than the angles, only its first part rotates.
+    """
     width = cos_M1R.shape[-1]
     if width < values_MHD.shape[-1]:
         rotated_MHR = _rotated(values_MHD[..., :width], cos_M1R, sin_M1R)
@@ -430,8 +449,7 @@ def _rotated(values_MHD: Tensor, cos_M1R: Tensor, sin_M1R: Tensor) -> Tensor:
 
 
 def _known(layer: Any) -> Layer | None:
-    """The weights of a layer; None if it, or anything in it, is not of a known type, or was
-    changed."""
+    """The weights of a layer; None if it or a part of it is of an unknown type, or was changed."""
     if not _is_of(layer, "DecoderLayer"):
         return None
     attention: Any = layer.self_attn
@@ -461,20 +479,20 @@ def _known(layer: Any) -> Layer | None:
 
 
 def _are_known(layer: Any, norms: list[Any], linear: list[Any], is_dense: bool) -> bool:
-    """Whether the parts of a layer are of known types, and untouched."""
+    """Whether all parts of a layer are of known types and unchanged."""
     is_known = (
         _is_of(layer.self_attn, "Attention")
         and (is_dense or type(layer.mlp).__name__ in SPARSE)
         and all(_is_of(norm, "RMSNorm") for norm in norms)
         and all(type(projection) is nn.Linear for projection in linear)
     )
-    # Experts run as they are.
+    # Experts run as modules, so that whatever is in them runs too.
     experts = set() if is_dense else {*layer.mlp.modules()}
     return is_known and all(map(_is_untouched, set(layer.modules()) - experts))
 
 
 def _shapes_of(layers: Sequence[Layer], head: Any) -> Shapes | None:
-    """What FLOP are counted from; None for a mixture of experts, and a head of another kind."""
+    """The shapes from which FLOP are counted; None for mixtures of experts and unknown heads."""
     if type(head) is not nn.Linear:
         return None
     weights = 0
@@ -489,16 +507,17 @@ def _shapes_of(layers: Sequence[Layer], head: Any) -> Shapes | None:
 
 
 def _is_of(module: Any, kind: str) -> bool:
-    """Whether a module is this kind of module of one of the known models, as transformers has
-    it."""
+    """Whether a module is of this kind ("MLP") and of a known model, in transformers' own class."""
     name = type(module).__name__.removesuffix(kind)
     return name in MODELS and type(module).__module__.startswith("transformers.models.")
 
 
 def _is_untouched(module: nn.Module) -> bool:
-    """Whether a module's call runs the forward that stands in its class's file, on plain
-    parameters, and no hooks."""
+    """Whether a call of a module runs its class's own forward, on plain parameters, without
+    hooks."""
     kind = type(module)
+    # A forward from another file was put into the class; a subclass of Parameter, as a quantized
+    # one, may compute otherwise.
     return (
         not _is_hooked(module)
         and kind.forward.__module__ == kind.__module__
@@ -511,8 +530,8 @@ def _is_untouched(module: nn.Module) -> bool:
 
 
 def _is_hooked(module: nn.Module, placed: Any = None) -> bool:
-    """Whether a module's call runs anything but its class's forward, or the one that was put in its
-    place (`placement.placed_forward`)."""
+    """Whether a call of a module runs anything but its class's forward, or the forward that
+    accelerate put in its place (`placement.placed_forward`)."""
     hooks = chain(module._forward_hooks.values(), module._forward_pre_hooks.values())
     return (
         vars(module).get("forward") is not placed
@@ -522,8 +541,8 @@ def _is_hooked(module: nn.Module, placed: Any = None) -> bool:
 
 
 def _is_foreign(hook: Any) -> bool:
-    """Whether a hook is neither one that captures outputs for transformers nor one that counts
-    calls here."""
+    """Whether a hook is not one of transformers, which capture outputs, or of this package, which
+    count calls."""
     return not str(getattr(hook, "__module__", "")).startswith(("transformers.", "model_wrappers."))
 
 

@@ -1,8 +1,8 @@
-"""What decoders need of a model, the keys and values that they pass on, and the ledger, where alone
-cost is counted.
+"""What decoders need of a model, the cached keys and values that they pass on, and the ledger, the
+only place where costs are counted.
 
-Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H
-heads, D head size.
+Shapes: B batch, L length, V vocabulary, n positions to read, N tokens of a call after K cached
+ones, H heads, D head size.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from torch import Tensor
 
 from model_wrappers.backbones.flop import Shapes, added, flop_of
 
-# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
-# some, or not kept.
+# What happens to the keys and values of a call's tokens: they are appended to the cached ones,
+# replace some of these, or are dropped after the call.
 Write = Literal["append", "replace", "none"]
-# keys and values by layer, (1, H, capacity, D) each
+# Keys and values, a tensor (1, H, capacity, D) for each layer.
 Buffers = tuple[list[Tensor], list[Tensor]]
-# tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
+# The least number of further tokens that a new buffer has room for; it is a quarter of the tokens
+# that the buffer is made for, if that is more. So buffers are seldom copied as sequences grow.
 ROOM = 64
 
 
 class KeyValues:
-    """What transformers' attention layers take for a cache.
+    """A cache for transformers' attention layers.
 
-    A call says first how it writes (`begin`); then every layer hands over its new keys and values
-    (`update`) and gets all that there are; in the end they count (`end`).
+    A call begins with `begin`, which says how it writes. Then each layer passes its new keys and
+    values to `update`, which returns all that the layer attends to. `end` makes appended ones part
+    of the cache.
 
     Attributes:
-        shows_queries: it reads the queries of a call too; such a call takes no CUDA graph.
+        shows_queries: whether a subclass reads the queries of calls too; such calls run without
+            CUDA graphs.
     """
 
     shows_queries = False
@@ -48,43 +51,43 @@ class KeyValues:
 
     @property
     def buffers(self) -> Buffers:
-        """Where keys and values lie, by layer; empty lists before the first call."""
+        """The buffers of keys and values by layer; empty lists before the first call."""
         return self._keys, self._values
 
     @property
     def filled(self) -> int:
-        """How many tokens a query of the call that has begun may see: the kept ones and, if they
-        are new, its own."""
+        """The number of tokens that the present call attends to: the cached ones and, unless they
+        replace some of these, its own."""
         return self._filled
 
     def adopt(self, buffers: Buffers) -> None:
-        """Use other buffers from now on: what is kept is copied, the rest of them is zeros."""
-        for own, others in zip(self.buffers, buffers, strict=True):
-            for layer, other in enumerate(others):
-                other.zero_()
-                if own:
-                    other[:, :, : self._kept] = own[layer][:, :, : self._kept]
+        """Use other buffers from now on: the cached tokens are copied, and the rest is zeroed."""
+        for old_layers, new_layers in zip(self.buffers, buffers, strict=True):
+            for layer, new in enumerate(new_layers):
+                new.zero_()
+                if old_layers:
+                    new[:, :, : self._kept] = old_layers[layer][:, :, : self._kept]
         self._keys, self._values = (list(layers) for layers in buffers)
 
     def slots(self, count: int, device: torch.device) -> Tensor:
-        """Where the call that has begun puts its tokens, and after all that is kept any others up
-        to `count`, (N,)."""
-        behind_N = torch.arange(self._kept, self._kept + count, device=device)
+        """The slots of the present call's tokens, filled up to `count` with slots after all cached
+        tokens, (N,)."""
+        after_N = torch.arange(self._kept, self._kept + count, device=device)
         if self._slot_N is None or self._write != "replace":
-            return behind_N
-        return torch.cat([self._slot_N, behind_N[: count - len(self._slot_N)]])
+            return after_N
+        return torch.cat([self._slot_N, after_N[: count - len(self._slot_N)]])
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """How many tokens are kept, in every layer."""
+        """The number of cached tokens, the same in every layer."""
         return self._kept
 
     def forget(self, count: int) -> None:
-        """Keep the last `count` tokens no longer."""
+        """Remove the last `count` tokens from the cache."""
         assert 0 <= count <= self._kept, "no more than there are"
         self._kept -= count
 
     def begin(self, count: int, write: Write = "append", slot_N: Tensor | None = None) -> None:
-        """A call with `count` tokens. write, slot_N: as `Backbone.extend` takes them."""
+        """Begin a call of `count` tokens; write and slot_N are as in `Backbone.extend`."""
         self._write = write
         self._slot_N = slot_N
         self._filled = self._kept + (0 if write == "replace" else count)
@@ -92,24 +95,24 @@ class KeyValues:
     def update(
         self, key_1HND: Tensor, value_1HND: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Take the new keys and values of a layer.
-
-        Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts
-        them to.
+        """Write the new keys and values of a layer.
 
         Args:
-            key_1HND: of the N new tokens.
-            value_1HND: of the N new tokens.
+            key_1HND: keys of the N new tokens.
+            value_1HND: values of the N new tokens.
             layer_idx: the layer.
 
         Returns:
-            All of the layer, with them: (1, H, K + N, D), or K if they replace.
+            All keys and values of the layer, with the new ones: (1, H, K + N, D), or (1, H, K, D)
+            if the new ones replace cached ones.
         """
+        # Keys leave the rotation as fp32. They are cached in the values' dtype, to which attention
+        # would cast them.
         keys = self._put(self._keys, layer_idx, key_1HND.to(value_1HND.dtype))
         return keys, self._put(self._values, layer_idx, value_1HND)
 
     def _put(self, buffers: list[Tensor], layer: int, new_1HND: Tensor) -> Tensor:
-        while len(buffers) <= layer:  # of a layer that is skipped there are zeros
+        while len(buffers) <= layer:  # a skipped layer has zeros
             buffers.append(self._buffer(new_1HND))
         if buffers[layer].shape[2] < self._filled:
             larger = self._buffer(new_1HND)
@@ -124,7 +127,7 @@ class KeyValues:
         return buffers[layer].narrow(2, 0, self._filled)
 
     def end(self) -> None:
-        """The call is over: what it appended is kept."""
+        """End the call: the tokens that it appended stay in the cache."""
         if self._write == "append":
             self._kept = self._filled
 
@@ -136,9 +139,9 @@ class KeyValues:
 class BackboneLike(Protocol):
     """What decoders need of a model.
 
-    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1
-    where the logits of a position come from the token before it, which matters to `extend` alone
-    (default: 0). `shapes`: what its FLOP are counted from (default: None, they are not known).
+    Optional attributes are `max_length`, `device`, `eot_id` and `extend` (see model.Backbone);
+    `reads_at`, -1 if the logits of a position come from the token before it, which matters only to
+    `extend` (default: 0); and `shapes`, from which FLOP are counted (default: None, not known).
     """
 
     mask_id: int
@@ -148,19 +151,19 @@ class BackboneLike(Protocol):
     def logits(
         self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each
-        row's own: (B, n, V)."""
+        """Logits (B, L, V), or (B, n, V) at positions: (n,) are the same in every row, (B, n) are
+        each row's."""
 
 
 class Ledger:
-    """A backbone that counts the calls, rows and tokens that go through it, and watches its logits.
+    """A backbone that counts its calls, their rows and tokens, and checks its logits.
 
     Attributes:
-        cached: tokens with keys and values that were read from a cache instead.
-        flop: of the calls, as `flop_of` counts them; None once there was a call of unknown shapes.
-        changed: calls of a model whose modules are not those that were loaded
+        cached: number of tokens whose keys and values came from a cache.
+        flop: FLOP of the calls by `flop_of`; None after a call of unknown shapes.
+        changed: number of calls of a model whose modules were changed after loading
             (Backbone.is_changed).
-        counter: the same for all that run one model.
+        counter: an object that is the same for all backbones that run the same model.
         ends: EOS and, if there is one, EoT.
     """
 
@@ -187,18 +190,18 @@ class Ledger:
         self._total: Tensor | None = None
 
     def is_model_of(self, other: Ledger) -> bool:
-        """Whether both count the same backbone."""
+        """Whether both ledgers are of the same backbone."""
         return self._backbone is other._backbone
 
     @property
     def model(self) -> Any:
-        """The backbone's model of transformers', if it has one; calls that go to it are counted."""
+        """The backbone's transformers model, if it has one; direct calls of it are counted too."""
         return self._backbone.model
 
     def enter(
         self, calls: int, rows: int, tokens: int, cached: int = 0, flop: int | None = 0
     ) -> None:
-        """Add to the counts. flop: None if they are not known."""
+        """Add to the counts; flop is None if it is not known."""
         self.calls += calls
         self.rows += rows
         self.tokens += tokens
@@ -206,8 +209,8 @@ class Ledger:
         self.flop = added(self.flop, flop)
 
     def add(self, other: Ledger) -> None:
-        """Add the counts of another ledger, unless it counted calls of a ledger, which has counted
-        them itself."""
+        """Add the counts of another ledger, unless its backbone is a ledger too: that has counted
+        the same calls already."""
         if not isinstance(other._backbone, Ledger):
             self.enter(other.calls, other.rows, other.tokens, other.cached, other.flop)
             self.changed += other.changed
@@ -215,7 +218,7 @@ class Ledger:
     def logits(
         self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """The backbone's logits, entered in the ledger."""
+        """The backbone's logits; the call is counted."""
         rows, length = ids_BL.shape
         read = length if positions is None else positions.shape[-1]
         flop = flop_of(self._shapes, rows * length, length, rows * read)
@@ -233,15 +236,15 @@ class Ledger:
         write: Write = "append",
         slot_N: Tensor | None = None,
     ) -> tuple[Tensor, KeyValues]:
-        """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones
-        that are not new."""
-        kept = 0 if cache is None else cache.get_seq_length()
+        """The backbone's `extend`; the call is counted as one row of N tokens, and the cached
+        tokens that it does not replace."""
+        cached = 0 if cache is None else cache.get_seq_length()
         count = ids_1N.numel()
         if write == "replace":
-            kept -= count
-        flop = flop_of(self._shapes, count, kept + count, positions.numel())
-        self.enter(1, 1, count, kept, flop)
-        # A backbone that only appends need not know of the rest.
+            cached -= count
+        flop = flop_of(self._shapes, count, cached + count, positions.numel())
+        self.enter(1, 1, count, cached, flop)
+        # A backbone whose `extend` can only append need not have these arguments.
         writing = {} if write == "append" else {"write": write, "slot_N": slot_N}
         with counted_by(None):
             logits, cache = self._backbone.extend(
@@ -252,10 +255,10 @@ class Ledger:
     def context(
         self, ids_1L: Tensor, read_n: Tensor, cache: KeyValues | None = None
     ) -> tuple[Tensor, KeyValues]:
-        """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these
-        positions attend to.
+        """Run a whole sequence: logits (1, n, V) at read_n, LongTensor (n,), and its keys and
+        values.
 
-        cache: an earlier one of the decoder's, with room that they may take.
+        cache: an earlier cache of the decoder, whose buffers are used again.
         """
         if cache is not None:
             cache.forget(cache.get_seq_length())
@@ -269,23 +272,23 @@ class Ledger:
         previous_1CV: Tensor | None,
         encoded: Any,
     ) -> tuple[Tensor, Any]:
-        """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its
+        """A canvas model's `denoise`; encoding new tokens before it is counted as a call of its
         own."""
-        known = 0 if encoded is None else encoded.count
-        new = ids_1K.numel() - known
+        encoded_count = 0 if encoded is None else encoded.count
+        new = ids_1K.numel() - encoded_count
         # Canvas models are mixtures of experts.
         self.enter(1, 1, canvas_1C.numel(), ids_1K.numel(), flop=None)
         if new:
-            self.enter(1, 1, new, known, flop=None)
+            self.enter(1, 1, new, encoded_count, flop=None)
         with counted_by(None):
             logits_1CV, encoded = self._backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
 
     def check_logits(self, other: Ledger) -> None:
-        """Check the logits of this ledger and another; -inf is a probability of 0.
+        """Check all logits of this ledger and another; -inf is allowed, a probability of 0.
 
         Raises:
-            ValueError: any were NaN or +inf.
+            ValueError: a logit was NaN or +inf.
         """
         for total in (self._total, other._total):
             if total is not None and not float(total) < math.inf:
@@ -304,25 +307,25 @@ class Ledger:
 
 
 Ledgers = tuple[Ledger, Ledger]  # of a response's target and draft model
-# Those of the response that is being decoded; None where nothing is, and while a call that is
-# counted runs.
+# The ledgers of the response that is being decoded. None outside of decoding, and while a counted
+# call runs, so that calls within it are not counted again.
 _COUNTING: ContextVar[Ledgers | None] = ContextVar("_COUNTING", default=None)
 
 
 @contextmanager
 def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
-    """Calls of models in this block are entered in these ledgers, and in no others.
+    """A context in which direct calls of models are entered in these ledgers, and in no others.
 
-    A response that is decoded within another one, as a draft, costs the other one too.
+    A response that is decoded within another one, as a draft, is a cost of the other one too.
     """
-    around = _COUNTING.get()
+    outer = _COUNTING.get()
     token = _COUNTING.set(ledgers)
     try:
         yield
     finally:
         _COUNTING.reset(token)
-        if around is not None and ledgers is not None:
-            target, draft = around
+        if outer is not None and ledgers is not None:
+            target, draft = outer
             for ledger in ledgers:
                 (target if ledger.counter is target.counter else draft).add(ledger)
 
@@ -331,10 +334,15 @@ def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
 def counted(
     counter: Any, rows: int, tokens: int, cached: int = 0, flop: int | None = None
 ) -> Iterator[None]:
-    """Enter a call that no ledger makes, of a `Ledger.counter`: as the target's, or else as a
-    draft's.
+    """A context that is one call of a model which no ledger made; nothing in it is counted again.
 
-    What runs in this block is part of that call. flop: None if they are not known.
+    Args:
+        counter: the model's `Ledger.counter`. The call is the target's if it is the target's model,
+            and otherwise counts as a draft's.
+        rows: rows of the call.
+        tokens: tokens of all rows.
+        cached: cached tokens that it reads.
+        flop: its FLOP (None: not known).
     """
     ledgers = _COUNTING.get()
     if ledgers is None:
@@ -347,12 +355,12 @@ def counted(
 
 
 class CallCounter:
-    """A hook before a module of transformers' that enters calls which go to it directly, as for
-    hidden states."""
+    """A hook of a transformers module that counts direct calls of it, as for hidden states."""
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> CallCounter:
-        """The hook of a module, which is the same for all backbones that run it."""
+        """The hook of a module, made at the first use; all backbones that run the module share
+        it."""
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, cls):
                 return hook
@@ -361,8 +369,8 @@ class CallCounter:
         return counter
 
     def __call__(self, module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Enter a call with these arguments: ids (B, L), or their embeddings (B, L, E), come first
-        or by name."""
+        """Count a call with these arguments; ids (B, L), or embeddings (B, L, E), are the first one
+        or have a name."""
         candidates = (*args[:1], options.get("input_ids"), options.get("inputs_embeds"))
         inputs = [candidate for candidate in candidates if isinstance(candidate, Tensor)]
         rows, length = inputs[0].shape[:2] if inputs else (1, 0)
@@ -370,5 +378,5 @@ class CallCounter:
             pass
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallCounter:
-        """A copy of a model, as a quantized one, counts as the model."""
+        """The hook itself: a copy of a model, as a quantized one, counts as the model."""
         return self

@@ -1,20 +1,20 @@
-"""Models on transformers' Qwen2 and Qwen3. No remote code is ever run; checkpoints are read in
-their official format.
+"""Models on transformers' Qwen2 and Qwen3. Checkpoints are read in their official format, and
+remote code is never run.
 
 Dream (Dream-org/Dream-v0-Instruct-7B, arXiv 2508.15487) attends in both directions, and its logits
 at position i - 1 predict token i. So do those of Fast-dLLM v2
-(Efficient-Large-Model/Fast_dLLM_v2_7B, _1.5B; arXiv 2509.26328), which attends in blocks of
-`bd_size`, 32, that count from the beginning of the sequence: the finished block before a block
-predicts its first token.
+(Efficient-Large-Model/Fast_dLLM_v2_7B, _1.5B; arXiv 2509.26328). It attends in blocks of `bd_size`,
+32, that count from the beginning of the sequence, and the first token of a block is predicted by
+the finished block before it.
 
 dLLM's A2D (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1) has logits at position i for token i; its
-checkpoints with "bd3lm" in their name attend in blocks of 32 that end with the prompt. A turn ends
-at <|im_end|>, the config's EOS; <|endoftext|> fills the rest of a response. SDAR and TraDo
-(JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the beginning of the sequence, so that the
-prompt's last, unfinished block is denoised with the response. A checkpoint has one block length, 4
-unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
+checkpoints with "bd3lm" in their name attend in blocks of 32, and the response begins a new block.
+A turn ends at <|im_end|>, the config's EOS; <|endoftext|> fills the rest of a response. SDAR and
+TraDo (JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the beginning of the sequence, so
+that the prompt's last, unfinished block is denoised with the response. A checkpoint has one block
+length, 4 unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
 
-Qwen2 and Qwen3 themselves are autoregressive: what diffusion models are measured against.
+Qwen2 and Qwen3 themselves are autoregressive, the models that diffusion models are compared with.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class CausalQwen2(HeadAtPositions, Qwen2ForCausalLM):
 
 
 class CausalQwen3(HeadAtPositions, Qwen3ForCausalLM):
-    """Qwen3, but for its mixtures of experts."""
+    """Qwen3, without its mixtures of experts."""
 
 
-# One tensor an expert in checkpoints, one for all of them here.
+# Checkpoints have a tensor for each expert; the model here has one for all.
 register_checkpoint_conversion_mapping("SDARMoE", get_checkpoint_conversion_mapping("qwen3_moe"))

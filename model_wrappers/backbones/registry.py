@@ -1,5 +1,4 @@
-"""Loading a backbone: the architectures by `model_type`, and the checkpoints shipped with this
-project.
+"""Load backbones: find the family by `model_type`, and the checkpoints that this project ships.
 
 A new architecture is a file in this folder and an entry in families.toml.
 """
@@ -21,7 +20,7 @@ from model_wrappers.backbones.protocol import counted_by
 from model_wrappers.backbones.weights import QUIET, check_dtypes, load_remote, load_weights, quiet
 
 NANO = Path(__file__).parents[1] / "nano"
-# nano, and what was trained from it.
+# nano, and the checkpoints trained from it, by name.
 SHIPPED = {"nano": NANO} | {
     f"nano-{config.parent.name}": config.parent for config in sorted(NANO.glob("*/config.json"))
 }
@@ -51,26 +50,27 @@ def load_backbone(
 ) -> Backbone:
     """Load a shipped model ("nano" and what was trained from it), a local folder or a hub id.
 
-    Folders and hub ids are of one of FAMILIES, in its official format or ours, or hold an adapter
-    of peft's, which is merged into its base; without a tokenizer only `decode` on ids works.
+    A folder or hub id has a model of one of FAMILIES, in its official format or this project's, or
+    an adapter of peft, which is merged into its base. Without a tokenizer only `decode` on ids
+    works.
 
     Args:
-        name: of the model.
+        name: "nano", another shipped model's name, a folder or a hub id.
         device: a name or torch.device.
-        dtype: a name or torch.dtype, or "auto", the checkpoint's; None is bfloat16 on a GPU and
-            float32 on a CPU.
-        attn: "sdpa", for which "eager" stands too.
-        trust_remote_code: load a model of no known family by running the code that comes with it
-            (weights.py says what it then can do).
-        reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do;
-            None is the family's, else 0.
-        cuda_graphs: CUDA graphs, on a GPU.
-        device_map: in the place of device, for a model that is larger than one: "auto", over all
-            that are visible, or devices by the names of modules, as transformers takes them.
-        offload_folder: for weights that a device map puts on "disk".
+        dtype: a name or torch.dtype, or "auto" for the checkpoint's (None: bfloat16 on a GPU,
+            float32 on a CPU).
+        attn: "sdpa"; "eager" means the same.
+        trust_remote_code: whether to load a model of an unknown family by running the code that
+            comes with it (weights.py says what such a model cannot do).
+        reads_at: 0 if the logits at position i predict token i, -1 if those at i - 1 do (None: the
+            family's, or else 0).
+        cuda_graphs: whether to run by CUDA graphs, on a GPU.
+        device_map: replaces device for a model that is larger than one: "auto" for all visible
+            devices, or devices by the names of modules, as in transformers.
+        offload_folder: folder for weights that a device map puts on "disk".
 
     Raises:
-        ValueError: what cannot be loaded.
+        ValueError: the model cannot be loaded.
     """
     torch_device = _main_device(device, device_map, cuda_graphs)
     placed: dict[str, Any] = {}
@@ -82,6 +82,7 @@ def load_backbone(
             " next)"
         )
     try:
+        # An adapter's folder has no config.json of a model: that is its base's.
         folder = _source(name)
         adapter = adapter_of(folder)
         source = folder if adapter is None else _source(base_of(adapter))
@@ -114,9 +115,10 @@ def load_backbone(
             backbone = load_remote(source, config, str(name), reads_at or 0, **options)
             if device_map is None:
                 backbone.model.to(torch_device)
-        with counted_by(None):  # a decoder that loads a model pays for its own calls alone
+        # If a decoder loads a model, the calls of this check are no cost of its response.
+        with counted_by(None):
             check_finite(backbone)
-    except Exception as error:  # whatever transformers makes of a folder
+    except Exception as error:  # transformers raises many kinds for a damaged folder
         raise ValueError(f"cannot load model {name!s}: {_reason(error)}") from error
     return backbone
 
@@ -129,7 +131,8 @@ def _model(
     attn: str,
     **options: Any,
 ) -> Any:
-    """The model of a known family, with its adapter merged. options: of `from_pretrained`."""
+    """Load the model of a known family, with its adapter merged; options are
+    `from_pretrained`'s."""
     attention = family.attention.get(attn.replace("eager", "sdpa"))  # the same numbers
     if attention is None:
         raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
@@ -142,13 +145,13 @@ def _model(
 
 
 def model_folder(name: str | Path) -> Path:
-    """Where the files of a model lie if it is shipped or a local folder; for a hub id a path that
-    does not exist."""
+    """The folder of a shipped or local model; for a hub id a path that does not exist."""
     return SHIPPED.get(str(name), Path(name).expanduser())
 
 
 def _source(name: str | Path) -> str:
-    """The folder of a model that is here, else its hub id."""
+    """The folder of a shipped or local model, or else the hub id. Raises ValueError for a path that
+    does not exist."""
     folder = model_folder(name)
     if folder.exists():
         return str(folder)
@@ -168,10 +171,11 @@ def _reason(error: Exception) -> str:
 
 
 def family_of(config: dict[str, Any]) -> Family | None:
-    """The family of a checkpoint, by what its config.json lists as architectures or else says as
-    `model_type`."""
+    """The family of a checkpoint by the `architectures` of its config.json, or else by its
+    `model_type`; None if it is unknown."""
     listed = set(config.get("architectures") or ())
     model_type = config.get("model_type", "llada")
+    # Architectures first: LLaDA-MoE's model_type is "llada" too.
     by_architecture = (family for family in FAMILIES.values() if listed & set(family.architectures))
     by_type = (
         family for family in FAMILIES.values() if model_type in (family.model_type, *family.also)
@@ -180,10 +184,10 @@ def family_of(config: dict[str, Any]) -> Family | None:
 
 
 def register_family(family: Family) -> Family:
-    """Have `load_backbone` load checkpoints of this family's model_type.
+    """Let `load_backbone` load checkpoints of this family.
 
     Raises:
-        ValueError: a model without `infer`, and a model_type or an architecture that is taken.
+        ValueError: the model has no `infer`, or a model_type or architecture is taken.
     """
     name = family.model_type
     if not isinstance(family.model, str) and not hasattr(family.model, "infer"):
@@ -191,15 +195,15 @@ def register_family(family: Family) -> Family:
             f"the model of the family {name!r} has no `infer`; derive {family.model.__name__} from "
             "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
-    for known in FAMILIES.values():
-        for taken in sorted(family.names & known.names):
+    for existing in FAMILIES.values():
+        for taken in sorted(family.names & existing.names):
             raise ValueError(f"a family of {taken!r} is there already")
     FAMILIES[name] = family
     return family
 
 
 def _config(source: str) -> dict[str, Any]:
-    """A checkpoint's config.json, without a scale of 1 of its rotary angles."""
+    """A checkpoint's config.json, checked, without fields that would scale rotary angles by 1."""
     config, _ = PretrainedConfig.get_config_dict(source)
     if config.pop("quantization_config", None):
         raise ValueError("its weights are quantized (quantization_config), which is not supported")
@@ -209,7 +213,8 @@ def _config(source: str) -> dict[str, Any]:
     family = family_of(config)
     if family is None:
         return config
-    # Without any, as where there is no such file, transformers' own would take 28 GB.
+    # Without sizes, as without a config.json, transformers would build a model of its default
+    # sizes, which takes 28 GB.
     if not {"hidden_size", "d_model", "text_config"} & set(config):
         raise ValueError(f"its config.json names no sizes, such as hidden_size {VALID}")
     if family.causal or family.mask is None:
@@ -227,7 +232,7 @@ def _config(source: str) -> dict[str, Any]:
 def _main_device(
     device: str | torch.device, device_map: DeviceMap | None, cuda_graphs: bool
 ) -> torch.device:
-    """The device of a model, or the kind of device that it computes on where it has a map."""
+    """The device of a model; for a model with a map, the kind of device that it computes on."""
     if device_map is None:
         return device_named(device, cuda_graphs)
     if str(device) != "cpu":
@@ -238,47 +243,47 @@ def _main_device(
 
 
 def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch.device:
-    """A device by its name.
+    """The device of a name, prepared for decoding.
 
     Raises:
-        ValueError: none of that name is here, or none that has the graphs that are wanted.
+        ValueError: there is no such device, or it has no CUDA graphs if these are wanted.
     """
     try:
-        named = torch.device(device)
-    except RuntimeError:
-        named = torch.device("meta")
-    if named.type not in ("cpu", "cuda"):
-        wrong = "is not supported; valid: cpu, cuda, cuda:0, ..."
-    elif named.type == "cuda" and not torch.cuda.is_available():
-        wrong = "was asked for, but torch sees no CUDA device; use cpu"
-    elif cuda_graphs and named.type != "cuda":
-        wrong = "has no CUDA graphs: leave them out, or run on a GPU"
+        torch_device = torch.device(device)
+    except RuntimeError:  # no device's name: refused below as a kind that is not supported
+        torch_device = torch.device("meta")
+    if torch_device.type not in ("cpu", "cuda"):
+        problem = "is not supported; valid: cpu, cuda, cuda:0, ..."
+    elif torch_device.type == "cuda" and not torch.cuda.is_available():
+        problem = "was asked for, but torch sees no CUDA device; use cpu"
+    elif cuda_graphs and torch_device.type != "cuda":
+        problem = "has no CUDA graphs: leave them out, or run on a GPU"
     else:
-        if named.type == "cuda":
-            # cuDNN plans attention anew for every shape, some 50 ms each: a decoder with pieces of
-            # many lengths would be slower by that than one with whole sequences.
+        if torch_device.type == "cuda":
+            # cuDNN plans attention anew for every shape, which takes some 50 ms: decoders that run
+            # pieces of many lengths would be slowed down most (results/LOG.md).
             torch.backends.cuda.enable_cudnn_sdp(False)
-        return named
-    raise ValueError(f"device {device!s} {wrong}")
+        return torch_device
+    raise ValueError(f"device {device!s} {problem}")
 
 
 def dtype_named(
     dtype: str | torch.dtype | None, device: torch.device, config: dict[str, Any] | None = None
 ) -> torch.dtype:
-    """A dtype by its name.
+    """The dtype of a name.
 
     Args:
-        dtype: None is bfloat16 on a GPU and float32 on a CPU, "auto" what the config says, or else
-            that.
-        device: where the model is to be.
-        config: a checkpoint's.
+        dtype: a name or torch.dtype. "auto" is the config's, if it has one; that failing, and for
+            None, it is bfloat16 on a GPU and float32 on a CPU.
+        device: the model's device.
+        config: the checkpoint's config.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the name is unknown.
     """
     if dtype == "auto":
-        written = config or {}
-        dtype = written.get("dtype") or written.get("torch_dtype")
+        fields = config or {}
+        dtype = fields.get("dtype") or fields.get("torch_dtype")
     if dtype is None:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if isinstance(dtype, torch.dtype):
@@ -290,14 +295,14 @@ def dtype_named(
 
 
 def _tokenizer(source: str, family: Any) -> PreTrainedTokenizerBase | None:
-    """The tokenizer of a model's folder or hub id; None where it has none."""
+    """The tokenizer of a model's folder or hub id; None if it has none."""
     file = cached_file(source, "tokenizer.json", **QUIET)
     if file is None:
         if family.tokenizer is None or cached_file(source, "vocab.json", **QUIET) is None:
             return None
         return family.tokenizer.from_pretrained(source)
     tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(source)
-    # Loading numbers added tokens anew where their ids have a gap.
+    # Where the ids of added tokens have a gap, loading renumbers them without notice.
     for added in json.loads(Path(file).read_text(encoding="utf-8")).get("added_tokens") or []:
         read = tokenizer.convert_tokens_to_ids(added["content"])
         if read != added["id"]:

@@ -1,7 +1,7 @@
-"""Loading a checkpoint: all weights, of the right shape, finite; and models that bring their code.
+"""Load weights: all of them, of the right shapes; and load models that bring their own code.
 
-Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification,
-wino, caches), causal attention (dcd), CUDA graphs, training.
+A model with its own code gives logits of whole sequences. It does not support `extend` (two-stream
+verification, wino, caches), causal attention (dcd), CUDA graphs, and training.
 """
 
 import sys
@@ -23,9 +23,9 @@ from model_wrappers.backbones.model import Backbone, Family, ReadsAt
 from model_wrappers.backbones.protocol import counted
 from model_wrappers.transfers import to_device
 
-MOST_NAMED = 5  # tensors in a message
-QUANTIZED = ("I8", "U8", "F8", "F4")  # how such dtypes begin in safetensors
-# Missing files are None, not errors.
+MOST_NAMED = 5  # the most tensors that a message names
+QUANTIZED = ("I8", "U8", "F8", "F4")  # beginnings of the names of quantized dtypes in safetensors
+# Arguments of cached_file with which a missing file is None and not an error.
 QUIET = {
     "_raise_exceptions_for_missing_entries": False,
     "_raise_exceptions_for_connection_errors": False,
@@ -39,21 +39,23 @@ def load_weights(
     weights: dict[str, Tensor] | None = None,
     **options: Any,
 ) -> Any:
-    """Load a model by a class of transformers.
+    """Load a model by a transformers class.
+
+    A warning names tensors that the model has no place for.
 
     Args:
         kind: the class.
         source: a folder or a hub id.
-        config: in the place of the folder's.
-        weights: by name, in the place of those in the folder.
-        options: of `kind.from_pretrained`.
+        config: replaces the folder's config.
+        weights: weights by name, which replace those in the folder.
+        options: further arguments of `kind.from_pretrained`.
 
     Returns:
-        The model; tensors that it has no place for are named in a warning.
+        The model.
 
     Raises:
-        ValueError: tensors that are missing, misshapen, or of parts of a layer that are not
-            computed.
+        ValueError: tensors are missing or have another shape, or layers of the checkpoint have
+            weights that the model's layers do not.
     """
     if config is not None:
         options["config"] = config
@@ -74,7 +76,7 @@ def load_weights(
             for name, stored, wanted in info["mismatched_keys"]
         ]
         raise ValueError(f"weights of another shape than the config's: {_listed(misshapen)}")
-    # Rotary frequencies are computed.
+    # Rotary frequencies are computed, so those of a checkpoint are not needed.
     unused = {name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq")}
     _check_unused(model, source, unused)
     if unused:
@@ -88,7 +90,7 @@ def load_weights(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """transformers prints errors alone in this block."""
+    """A context in which transformers prints only errors."""
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
@@ -98,7 +100,7 @@ def quiet() -> Iterator[None]:
 
 
 def safetensors_of(source: str) -> list[str]:
-    """The safetensors that transformers reads of a folder or hub id; none where it has none."""
+    """The safetensors files that transformers reads from a folder or hub id; [] if it has none."""
     whole = cached_file(source, "model.safetensors", **QUIET)
     if whole is not None:
         return [str(whole)]
@@ -107,7 +109,7 @@ def safetensors_of(source: str) -> list[str]:
 
 
 def stored_tensors(source: str) -> Iterator[tuple[str, Any]]:
-    """The names of a checkpoint's tensors, each with the open file that has it."""
+    """Iterate over a checkpoint's tensors: the name of each, and the open file that has it."""
     for path in safetensors_of(source):
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118
@@ -115,10 +117,10 @@ def stored_tensors(source: str) -> Iterator[tuple[str, Any]]:
 
 
 def check_dtypes(source: str) -> None:
-    """Check that weights are not quantized: transformers would read numbers of another scale.
+    """Check that weights are not quantized, as transformers would read them without their scales.
 
     Raises:
-        ValueError: weights of 8 bits or fewer.
+        ValueError: a weight has 8 bits or fewer.
     """
     for name, file in stored_tensors(source):
         dtype = file.get_slice(name).get_dtype()
@@ -129,8 +131,10 @@ def check_dtypes(source: str) -> None:
 
 
 def _check_unused(model: torch.nn.Module, source: str, names: Iterable[str]) -> None:
-    """Raise ValueError if a tensor without a place would change what a layer does, as a bias that
-    is not zero."""
+    """Check that tensors without a place would not change what layers compute. Raises ValueError,
+    for instance for a bias that is not zero."""
+    # By the last two parts of their names, as a checkpoint may have other names for the same
+    # layers.
     modules = [name for name, _ in model.named_modules()]
     layers = tuple(f"{name}." for name in modules if name.rpartition(".")[2].isdecimal())
     endings = tuple(
@@ -151,7 +155,7 @@ def _shape(shape: Iterable[int]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names in order, and how many more there are."""
     ordered = sorted(names)
     more = len(ordered) - MOST_NAMED
     return ", ".join(ordered[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -162,10 +166,10 @@ LENGTH_FIELDS = ("max_position_embeddings", "max_sequence_length", "n_positions"
 
 
 class RemoteBackbone(Backbone):
-    """Logits of a model with layers that are unknown.
+    """A model with its own code and unknown layers.
 
-    Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS,
-    if that is another.
+    Mask and EOS are the config's, or else the tokenizer's. The tokenizer's EOS is the end of a turn
+    if the config has another EOS.
     """
 
     extend: Any = None
@@ -173,10 +177,10 @@ class RemoteBackbone(Backbone):
     def logits(
         self, ids_BL: Tensor, positions: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """As `Backbone.logits`; the vocabulary head runs everywhere.
+        """Logits as of `Backbone.logits`; the vocabulary head runs at all positions.
 
         Raises:
-            ValueError: causal attention, and a model that gives no logits of this shape.
+            ValueError: causal attention is not supported, or the model's logits have another shape.
         """
         if causal:
             raise ValueError(
@@ -185,11 +189,11 @@ class RemoteBackbone(Backbone):
         with torch.inference_mode(), counted(self.counter, len(ids_BL), ids_BL.numel()):
             ids_BL, positions = to_device(self.device, ids_BL, positions)
             logits_BLV = getattr(self.model(ids_BL), "logits", torch.empty(0))
-        wanted = (*ids_BL.shape, self.vocab_size)
-        if logits_BLV.shape != wanted:
+        shape = (*ids_BL.shape, self.vocab_size)
+        if logits_BLV.shape != shape:
             raise ValueError(
                 f"the code of {self.name} gives logits of shape {tuple(logits_BLV.shape)}, not"
-                f" {wanted}"
+                f" {shape}"
             )
         read = self._read_in_whole(positions, ids_BL.shape[1], ids_BL.device)
         return read_positions(logits_BLV, read)
@@ -203,12 +207,13 @@ def load_remote(
     Args:
         source: a folder or a hub id.
         config: its config.json.
-        name: of the backbone.
+        name: the backbone's name.
         reads_at: where logits are read (see `Family`).
-        options: of `from_pretrained`; without a device map it is on the CPU.
+        options: further arguments of `from_pretrained`; without a device map the model is on the
+            CPU.
 
     Raises:
-        ValueError: as `load_weights`.
+        ValueError: see `load_weights`.
     """
     named = [name for name in AUTO_CLASSES if name in (config.get("auto_map") or {})]
     kind: Any = getattr(transformers, (named or AUTO_CLASSES)[0])
@@ -220,7 +225,7 @@ def load_remote(
     lengths = [
         getattr(model.config, field) for field in LENGTH_FIELDS if hasattr(model.config, field)
     ]
-    # Without a field no limit is known.
+    # Each architecture has its own name for the longest sequence; without one no limit is known.
     model.config.max_position_embeddings = lengths[0] if lengths else sys.maxsize
     end = str(getattr(tokenizer, "eos_token", None) or "")
     family = Family(
@@ -230,7 +235,7 @@ def load_remote(
 
 
 def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
-    """The tokenizer, by its own code where it has some; None where there is none."""
+    """The tokenizer, which may bring its own code; None if there is none."""
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=True)
     except (OSError, ValueError, TypeError, KeyError):

@@ -1,6 +1,8 @@
-"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; elsewhere
-it is a function with `@register("name")`. Light: a decoder's file, and with it torch, is imported
-when the decoder is used.
+"""The decoders by name.
+
+A new decoder of this package is a file here, an entry in METHODS and a test. Outside this package
+it is a function with `@register("name")`. Importing this module does not import torch: a decoder's
+file is imported when the decoder is first used.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 
 Function = Callable[..., None]  # of a Request and its options
 F = TypeVar("F", bound=Function)
-# no sign that separates methods or options on a command line
+# Without the characters that separate methods or options on a command line: , + ( ) = and spaces.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-# What `decode` and a command line take themselves: no option of a registered decoder has such a
-# name.
+# Names that `decode` and a command line use for arguments of their own. A registered decoder may
+# have no option of such a name: it could not be given.
 TAKEN = {
     "backbone",
     "prompt_ids",
@@ -45,26 +47,26 @@ TAKEN = {
 
 @dataclass(frozen=True)
 class Decoder:
-    """A method: where it is, and what it can do.
+    """A decoding method: its function, and what it can decode.
 
     Attributes:
-        source: "module:function", or the function, which takes a Request and its options
+        source: "module:function", or the function itself. The function takes a Request and options
             (`signature.signature_of`) and fills the response.
-        name: as in messages.
-        semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
-            sequence.
-        greedy_only: it is defined at temperature 0.
+        name: the name in METHODS and in messages.
+        semi_autoregressive: it uses the block length that a suite sets for LLaDA; a decoder
+            without this trait decodes the response as one block.
+        greedy_only: it is defined at temperature 0 only.
         needs_extend: it runs only on backbones with `extend`.
-        prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are
-            those of Theorem 2.
-        may_leave_masks: its choice of a token may be the mask, which then stays, as with the
-            official sampler.
-        whole_sequence: it reads what comes after the block, or attends otherwise, and cannot decode
-            a block model.
-        blocks_only: it decodes block models and no others.
-        canvases: it decodes models without a mask.
-        causal: it decodes autoregressive models, and no others.
-        label: its row in a table; "" is its name.
+        prefix_conditioned: its target is the one that the paper's Algorithm 1 trains, and Theorem 2
+            describes its windows.
+        may_leave_masks: it may choose the mask as a token, which then stays in the response, as in
+            the official sampler.
+        whole_sequence: it reads positions after the block, or needs its own attention mask, and so
+            cannot decode a block model.
+        blocks_only: it decodes only block models.
+        canvases: it decodes models without a mask token.
+        causal: it decodes only autoregressive models.
+        label: name of its row in a table; "" stands for `name`.
     """
 
     source: str | Function
@@ -82,7 +84,7 @@ class Decoder:
 
     @cached_property
     def function(self) -> Callable[[Request, Any], None]:
-        """The decoder itself."""
+        """The decoder's function, imported at the first use."""
         if not isinstance(self.source, str):
             return self.source
         module, _, name = self.source.partition(":")
@@ -93,21 +95,21 @@ class Decoder:
         """How the function takes its options.
 
         Raises:
-            ValueError: a function that is no decoder.
+            ValueError: the function is no decoder.
         """
         return signature_of(self.function)
 
     @property
     def options(self) -> type[Options]:
-        """The struct of its options.
+        """The struct type of the decoder's options.
 
         Raises:
-            ValueError: a function that is no decoder.
+            ValueError: the function is no decoder.
         """
         return self.signature.options
 
     def takes(self, option: str) -> bool:
-        """Whether it has an option of this name."""
+        """Whether the decoder has an option of this name."""
         return option in self.options.__struct_fields__
 
     def __call__(self, request: Request, options: Options) -> None:
@@ -116,32 +118,34 @@ class Decoder:
         self.function(request, *positional, **named)
 
 
-def _here(name: str, file: str | None = None, **traits: Any) -> Decoder:
-    """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits:
-    Decoder's."""
+def _built_in(name: str, file: str | None = None, **traits: Any) -> Decoder:
+    """A decoder of this package, `decode_NAME` in the file NAME.py or in `file`.py; traits are
+    fields of Decoder."""
     return Decoder(f"model_wrappers.decoders.{file or name}:decode_{name}", name, **traits)
 
 
 METHODS: dict[str, Decoder] = {
-    "llada": _here("llada", may_leave_masks=True),
-    "ssd": _here("ssd", greedy_only=True, may_leave_masks=True, whole_sequence=True),
-    "ddosp": _here("ddosp", may_leave_masks=True),
-    "dcd": _here("dcd", may_leave_masks=True, whole_sequence=True),
-    "fef": _here("fef", semi_autoregressive=False, prefix_conditioned=True, label="FeF-DLLM"),
-    "threshold": _here("threshold", "confidence", may_leave_masks=True),
-    "factor": _here("factor", "confidence", may_leave_masks=True),
-    "entropy": _here("entropy", "confidence", may_leave_masks=True),
-    "block": _here("block", may_leave_masks=True),
-    "s2d2": _here("s2d2", needs_extend=True, may_leave_masks=True, blocks_only=True, label="S2D2"),
-    "ar": _here(
+    "llada": _built_in("llada", may_leave_masks=True),
+    "ssd": _built_in("ssd", greedy_only=True, may_leave_masks=True, whole_sequence=True),
+    "ddosp": _built_in("ddosp", may_leave_masks=True),
+    "dcd": _built_in("dcd", may_leave_masks=True, whole_sequence=True),
+    "fef": _built_in("fef", semi_autoregressive=False, prefix_conditioned=True, label="FeF-DLLM"),
+    "threshold": _built_in("threshold", "confidence", may_leave_masks=True),
+    "factor": _built_in("factor", "confidence", may_leave_masks=True),
+    "entropy": _built_in("entropy", "confidence", may_leave_masks=True),
+    "block": _built_in("block", may_leave_masks=True),
+    "s2d2": _built_in(
+        "s2d2", needs_extend=True, may_leave_masks=True, blocks_only=True, label="S2D2"
+    ),
+    "ar": _built_in(
         "ar", semi_autoregressive=False, needs_extend=True, causal=True, label="Autoregressive"
     ),
-    "renoise": _here("renoise", greedy_only=True, canvases=True),
-    "klass": _here("klass", may_leave_masks=True, label="KLASS"),
-    "wino": _here(
+    "renoise": _built_in("renoise", greedy_only=True, canvases=True),
+    "klass": _built_in("klass", may_leave_masks=True, label="KLASS"),
+    "wino": _built_in(
         "wino", needs_extend=True, may_leave_masks=True, whole_sequence=True, label="WINO"
     ),
-    "flash": _here(
+    "flash": _built_in(
         "flash",
         semi_autoregressive=False,
         needs_extend=True,
@@ -149,10 +153,10 @@ METHODS: dict[str, Decoder] = {
         whole_sequence=True,
         label="Flash-dLLM",
     ),
-    "freedave": _here("freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"),
-    "pc_sampler": _here("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
-    "dream": _here("dream", semi_autoregressive=False, may_leave_masks=True, label="Dream"),
-    "prophet": _here("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
+    "freedave": _built_in("freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"),
+    "pc_sampler": _built_in("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
+    "dream": _built_in("dream", semi_autoregressive=False, may_leave_masks=True, label="Dream"),
+    "prophet": _built_in("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
 }
 PLUGIN_PRESETS: dict[str, Any] = {}  # harness.methods.presets.Preset, by name
 Method = str | Decoder | Function  # a name in METHODS, or what could have one
@@ -160,58 +164,61 @@ WithOptions = tuple[Method, Mapping[str, Any]]
 
 
 def register(name: str, **traits: Any) -> Callable[[F], F]:
-    """A decorator that makes a function a decoder.
+    """A decorator that registers a function as a decoder.
 
-    The function fills the response of a request.Request; its options are a struct derived from
-    options.Options, a dataclass, or parameters with defaults.
+    The function fills the response of a `request.Request`. Its options are a struct derived from
+    `options.Options`, a dataclass, or parameters with defaults.
 
     Args:
-        name: of the decoder.
+        name: the decoder's name.
         traits: fields of Decoder.
 
     Raises:
-        ValueError: a name that is taken or unfit for a command line, and no function.
+        ValueError: the name is taken or cannot be written on a command line, or the function is no
+            decoder.
     """
 
-    def enter(function: F) -> F:
+    def decorate(function: F) -> F:
         add_decoder(name, Decoder(function, name, **traits))
         return function
 
+    # Checked here too: `@register` without a name passes the function as the name.
     check_name(name)
-    return enter
+    return decorate
 
 
 def add_decoder(name: str, decoder: Decoder) -> None:
-    """Enter a decoder in METHODS.
+    """Add a decoder to METHODS.
 
-    A function replaces an earlier one of its module and name, as when a module is imported again,
-    and in a notebook any one that was registered there.
+    A function replaces an earlier one of the same module and name, so that a module can be imported
+    again. In a notebook it replaces any function that was registered in the notebook.
 
     Raises:
-        ValueError: a name that is taken, a bad label, or what is no decoder.
+        ValueError: the name is taken, the label is bad, or the function is no decoder.
     """
     check_name(name)
-    known = METHODS.get(name)
-    if known is not None:
-        identities = {_identity(known.source), _identity(decoder.source)}
+    existing = METHODS.get(name)
+    if existing is not None:
+        # By module and name: a cell or module that runs again makes another function object.
+        identities = {_identity(existing.source), _identity(decoder.source)}
         if len(identities) > 1 and any(module != "__main__" for module, _ in identities):
             raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
-    # A bad annotation raises here, not at the first call.
-    taken = [option for option in decoder.options.__struct_fields__ if option in TAKEN]
-    if taken:
+    # Reading the options here makes a bad annotation raise now, not at the first call.
+    reserved = [option for option in decoder.options.__struct_fields__ if option in TAKEN]
+    if reserved:
         raise ValueError(
-            f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another"
+            f"{name}: decode itself takes {', '.join(reserved)}; give the decoder's option another"
             " name"
         )
     METHODS[name] = replace(decoder, name=name)
 
 
 def check_name(name: str) -> None:
-    """Check that a name can be written on a command line.
+    """Check that a decoder's name can be written on a command line.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: it cannot be.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(
@@ -221,21 +228,22 @@ def check_name(name: str) -> None:
 
 
 def check_label(label: str | None) -> None:
-    """Check that a row of a table can have a label; "" stands for the name.
+    """Check that a table's row can have this label; "" stands for the name.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: it cannot have it.
     """
     if not isinstance(label, str) or (label and not (label[0].isalnum() and label.isprintable())):
         raise ValueError(f"a label is one line that begins with a letter or a digit, not {label!r}")
 
 
 def decoder_named(method: Method) -> Decoder:
-    """The decoder of a name, of "FILE.py:name", of an installed package's entry points, or of a
-    function.
+    """The decoder that a name, "FILE.py:name", a function or a Decoder stands for.
+
+    Names that METHODS does not have are looked for in the entry points of installed packages.
 
     Raises:
-        ValueError: an unknown name, with the valid ones.
+        ValueError: the name is unknown; the message suggests names like it.
     """
     if isinstance(method, Decoder):
         return method
@@ -255,19 +263,21 @@ def decoder_named(method: Method) -> Decoder:
 
 
 def decoder_and_settings(method: Method) -> tuple[Decoder, dict[str, Any]]:
-    """A method as `decoder_named` takes it, or a preset that a file or a package registers.
+    """The decoder of a method or of a plugin's preset, and the preset's settings.
 
     Args:
-        method: a name, "FILE.py:name", a decoder or a function.
+        method: a name, "FILE.py:name", a Decoder or a function. The name may be that of a preset
+            that a file or an installed package registers.
 
     Returns:
-        The decoder, and the preset's options and lengths.
+        The decoder, and the preset's options and lengths ({} without a preset).
 
     Raises:
-        ValueError: an unknown method, or a preset that depends on the suites of a run.
+        ValueError: the method is unknown, or the preset depends on the suites of a run.
     """
     if not isinstance(method, str):
         return decoder_named(method), {}
+    # A preset comes before a decoder of its name, as in runs.
     if method not in METHODS and method not in PLUGIN_PRESETS:
         _import_method(method)
     if method not in PLUGIN_PRESETS:
@@ -282,9 +292,10 @@ def decoder_and_settings(method: Method) -> tuple[Decoder, dict[str, Any]]:
 
 
 def _import_method(method: str) -> None:
-    """Enter what a "FILE.py:name" stands for under that text, or what entry points register."""
+    """Register what "FILE.py:name" names, under that whole text, or load all entry points."""
     file, _, name = method.rpartition(":")
     if not file.endswith(".py"):
+        # Which package registers a name is known only after it is imported, so all are.
         for entry in entry_points(group="fef_dllm_harness"):
             entry.load()
         return
@@ -293,7 +304,8 @@ def _import_method(method: str) -> None:
         PLUGIN_PRESETS[method] = PLUGIN_PRESETS[name]
         return
     source = METHODS.get(name)
-    if source is None or isinstance(source.source, str):  # no file brings a decoder of this package
+    # A built-in decoder of this name (its source is a text) is not the file's: take the function.
+    if source is None or isinstance(source.source, str):
         source = getattr(module, name, None)
     if source is None:
         raise ValueError(f"{file} has no method {name!r}; name its function, or what it registers")
@@ -301,10 +313,10 @@ def _import_method(method: str) -> None:
 
 
 def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:
-    """A method and the options that it comes with.
+    """Split a method, or a pair (method, options), into both.
 
     Raises:
-        ValueError: a pair that is no (method, options).
+        ValueError: a tuple that is no pair (method, options).
     """
     if not isinstance(method, tuple):
         return method, {}
@@ -314,19 +326,19 @@ def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]
 
 
 def name_of(method: Method) -> str:
-    """What messages call a method."""
+    """The name of a method in messages."""
     return method if isinstance(method, str) else decoder_named(method).name
 
 
 def file_of(function: Function) -> str:
-    """The file that a function was defined in; "" for what has none."""
+    """The file that a function was defined in; "" if it has none, as a built-in function."""
     inner = function_of(function)
-    if not hasattr(inner, "__code__"):  # an object that can be called
+    if not hasattr(inner, "__code__"):  # a callable object: its class has the code
         inner = vars(type(inner)).get("__call__")
     code = getattr(inner, "__code__", None)
     return "" if code is None else str(code.co_filename)
 
 
 def _identity(source: str | Function) -> tuple[Any, Any]:
-    """Module and name of a function; of what has none, the object itself."""
+    """Module and qualified name of a function; the object itself in place of one it lacks."""
     return getattr(source, "__module__", source), getattr(source, "__qualname__", source)

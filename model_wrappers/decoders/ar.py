@@ -1,4 +1,4 @@
-"""Autoregressive decoding, token by token with kept keys and values: the reference that every
+"""Autoregressive decoding, token by token with cached keys and values: the reference that every
 reader knows."""
 
 import torch
@@ -10,17 +10,22 @@ from model_wrappers.transfers import to_host
 
 
 class AROptions(SampleOptions, frozen=True, kw_only=True):
-    """logits_eos_inf: EOS and the end of a turn are never predicted, so that all of the response is
-    written."""
+    """Options of the decoder `ar`.
+
+    Attributes:
+        logits_eos_inf: whether EOS and the end of a turn are never predicted, so that the response
+            has its full length.
+    """
 
     logits_eos_inf: bool = False
 
 
 def decode_ar(request: Request, options: AROptions) -> None:
-    """One call a token, over the prompt or the token before it; what stands after EOS or an end of
-    turn is EOS.
+    """Fill the response, one call a token.
 
-    Logits of the last token predict the next one, as transformers' causal models have them.
+    The first call runs the prompt, each later one the token before. The logits of the last token
+    predict the next one, as in transformers' causal models. After EOS or an end of turn the rest is
+    filled with EOS.
     """
     backbone = request.backbone
     x_1L = request.x_1L
@@ -28,14 +33,16 @@ def decode_ar(request: Request, options: AROptions) -> None:
     excluded = backbone.ends if options.logits_eos_inf else []
     masked = request.masked(request.start, request.start + request.length).tolist()
     cache = None
-    known = 0
-    for number, at in enumerate(masked, 1):
-        new_N = torch.arange(known, at)
+    cached = 0
+    for number, position in enumerate(masked, 1):
+        # All tokens since the last call: first the prompt, then a token and, where the caller gave
+        # tokens of the response, those after it.
+        new_N = torch.arange(cached, position)
         visible_NK = None
-        if len(new_N) > 1:  # else it sees all
-            visible_NK = torch.arange(at) <= new_N[:, None]
+        if len(new_N) > 1:  # a single token sees all that is cached, without a mask
+            visible_NK = torch.arange(position) <= new_N[:, None]
         logits_11V, cache = backbone.extend(
-            x_1L[:, known:at], new_N, new_N[-1:] - known, cache, visible_NK
+            x_1L[:, cached:position], new_N, new_N[-1:] - cached, cache, visible_NK
         )
         logits_1V = without(logits_11V[0], excluded)
         token_1 = sample(logits_1V, temperature, request.sampler, options=options)
@@ -43,8 +50,8 @@ def decode_ar(request: Request, options: AROptions) -> None:
         if temperature > 0:
             prob_1 = probs_at(token_probs(logits_1V, temperature, options=options), token_1)
         token_1, prob_1 = to_host(token_1, prob_1)
-        known = at
-        request.commit([at], token_1, prob_1, "drawn")
+        cached = position
+        request.commit([position], token_1, prob_1, "drawn")
         if int(token_1) in backbone.ends:
             rest = masked[number:]
             if rest:

@@ -1,9 +1,9 @@
 """Block diffusion's own sampler: a schedule, a threshold, edits.
 
 A step commits the block's masked positions whose confidence exceeds a threshold, and at least as
-many as the schedule has for it. With an editing threshold a step also replaces tokens of the block,
-where the model now has another one with more confidence than that; the block then ends after a pass
-that had nothing to do. Source: SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and
+many as its schedule says. With an editing threshold a step also replaces committed tokens of the
+block if the model now chooses another token with a confidence above it; the block then ends after a
+pass without a change. Source: SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and
 2.1 (inclusionAI, `generate`), with their edits; Fast-dLLM v2 (arXiv 2509.26328, `batch_sample`),
 with its sub-blocks. Shapes: L length of prompt and response, N positions of the block.
 """
@@ -26,11 +26,12 @@ class BlockOptions(EndOptions, frozen=True, kw_only=True):
     Attributes:
         steps: denoising steps of a block, over which its positions are spread evenly (None: its
             length).
-        threshold: a confidence above it commits a position beyond that (None: none does).
-        editing_threshold: the confidence in another token above which it replaces a committed one
-            (None: none does).
-        max_post_steps: most passes for edits once a block has no mask.
-        remasking: which positions come first.
+        threshold: the confidence above which a position is committed beyond the schedule (None:
+            none is).
+        editing_threshold: the confidence above which another token replaces a committed one (None:
+            none does).
+        max_post_steps: the most passes for edits once a block has no mask.
+        remasking: which positions fill the schedule: the most confident, or the leftmost.
         sub_block: length of the parts that a block is decoded in, left to right, each with these
             steps (None: all at once).
     """
@@ -45,8 +46,12 @@ class BlockOptions(EndOptions, frozen=True, kw_only=True):
 
 
 def decode_block(request: Request, options: BlockOptions) -> None:
-    """Fill the response. A mask that is chosen counts as a token and stays, as in the official
-    samplers."""
+    """Fill the response. Where a mask is chosen it counts as a token and stays, as in the official
+    samplers.
+
+    Raises:
+        ValueError: steps or sub_block exceed the block length.
+    """
     x_1L = request.x_1L
     choice = Choice(request, options)
     length = options.sub_block or request.block_length
@@ -61,8 +66,8 @@ def decode_block(request: Request, options: BlockOptions) -> None:
         choice.cache.begin_block(begin, block.stop)
         masked_N = request.masked(begin, block.stop)
         if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
-            # The finished block before has the logits of this one's first token, which is not
-            # denoised.
+            # Logits predict the next position: those of this block's first token come from the
+            # finished block before it, so the token is final and not denoised (Fast-dLLM v2).
             first_1 = torch.tensor([begin])
             token_1, confidence_1, _ = choice.propose(x_1L, first_1)
             request.commit(first_1, token_1, confidence_1, "unmasked")
@@ -75,17 +80,27 @@ def decode_block(request: Request, options: BlockOptions) -> None:
 
 
 def denoise(choice: Choice, options: BlockOptions, schedule: list[int], at_N: Tensor) -> None:
-    """Fill positions (N,) of a block, by a quota a step and the thresholds, and edit them."""
+    """Fill and edit a block or a part of it.
+
+    Args:
+        choice: chooses tokens; it has the request.
+        options: the thresholds and the order.
+        schedule: how many positions each step commits.
+        at_N: positions to fill, LongTensor (N,).
+    """
     request = choice.request
     x_1L = request.x_1L
-    done = 0  # passes without a mask
+    edit_passes = 0  # passes that began without a mask
     for step in count():
         is_masked_N = x_1L[0, at_N] == request.mask_id
         masks_left = bool(is_masked_N.any())
-        # Masks can be left late: an edit may put one, which is a token that the model can choose.
+        # Masks may be left after the schedule: the model may choose the mask as a token, also as an
+        # edit.
         if masks_left and step >= len(schedule):
             return
-        if not masks_left and (options.editing_threshold is None or done == options.max_post_steps):
+        if not masks_left and (
+            options.editing_threshold is None or edit_passes == options.max_post_steps
+        ):
             return
         read_N = at_N if options.editing_threshold is not None else at_N[is_masked_N]
         token_N, confidence_N, _ = choice.propose(x_1L, read_N)
@@ -102,7 +117,7 @@ def denoise(choice: Choice, options: BlockOptions, schedule: list[int], at_N: Te
         if bool(edited_N.any()):
             request.remask(read_N[edited_N].tolist())
             request.commit(read_N[edited_N], token_N[edited_N], confidence_N[edited_N], "unmasked")
-        done += not masks_left
+        edit_passes += not masks_left
         if not masks_left and not bool(edited_N.any()):
             return
 
@@ -116,24 +131,25 @@ def commit_best(
     threshold: float | None,
     in_order: bool = False,
 ) -> None:
-    """Commit all over the threshold, or as many as the quota has if it has more.
+    """Commit all candidates above the threshold, or the quota if that is more.
 
     Args:
         request: the response.
-        at_M: positions of candidates.
-        token_M: proposed for them.
-        confidence_M: in these tokens.
-        quota: of this step.
-        threshold: None: no confidence is enough.
-        in_order: the first ones fill the quota, not the surest.
+        at_M: positions of the candidates.
+        token_M: their proposed tokens.
+        confidence_M: the confidences in these tokens.
+        quota: the least number to commit, as far as there are candidates.
+        threshold: confidence above which a candidate is committed (None: only the quota is).
+        in_order: whether the leftmost candidates fill the quota, instead of the most confident.
     """
-    number = min(quota, len(at_M))
+    count = min(quota, len(at_M))
     score_M = -at_M.to(confidence_M) if in_order else confidence_M
-    over = 0 if threshold is None else int((confidence_M > threshold).sum())
-    if over >= max(1, number):
+    confident = 0 if threshold is None else int((confidence_M > threshold).sum())
+    # The threshold ranks by confidence whatever the order: all that exceed it are committed.
+    if confident >= max(1, count):
         score_M = confidence_M
-        number = over
-    if not number:
+        count = confident
+    if not count:
         return
-    best = highest(request.x_1L.shape[1], at_M, score_M, number)
+    best = highest(request.x_1L.shape[1], at_M, score_M, count)
     request.commit(at_M[best], token_M[best], confidence_M[best], "unmasked")

@@ -1,10 +1,9 @@
-"""Commit all positions of a step that are confident enough: by threshold, by factor, by entropy
-budget.
+"""Commit every position that is confident enough: by a threshold, a factor, or an entropy budget.
 
-LLaDA's loop with another commit rule; at least one position is committed a step. `threshold` and
-`factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`: EB-Sampler (Ben-Hamu et al., arXiv
-2505.24857). With fallback="leftmost" they are Fork-dLLM's (arXiv 2609.39859). Outside the FeF-DLLM
-paper. Shapes: N candidates, V vocabulary.
+They are LLaDA's loop with another commit rule, by which each step commits at least one position.
+`threshold` and `factor` are Fast-dLLM's (Wu et al., arXiv 2505.22618), `entropy` is EB-Sampler
+(Ben-Hamu et al., arXiv 2505.24857); with fallback="leftmost" they are Fork-dLLM's (arXiv
+2609.39859). The FeF-DLLM paper has none of them. Shapes: N candidates, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -19,50 +18,65 @@ from model_wrappers.request import Request
 from model_wrappers.transfers import to_host
 
 
-class SureOptions(UnmaskOptions, frozen=True, kw_only=True):
-    """What the three decoders share.
+class FallbackOptions(UnmaskOptions, frozen=True, kw_only=True):
+    """Options that the three decoders share.
 
     Attributes:
-        fallback: what a step commits where no position is sure enough: the surest one, or the
-            leftmost one, so that a choice that forks the text is made in its order.
+        fallback: the one position that a step commits if none is confident enough: the most
+            confident ("surest") or the leftmost. By the leftmost, a token that decides how the text
+            goes on is chosen before the text after it.
     """
 
     fallback: Literal["surest", "leftmost"] = "surest"
 
 
-class ThresholdOptions(SureOptions, frozen=True, kw_only=True):
-    """tau: least confidence of a committed position."""
+class ThresholdOptions(FallbackOptions, frozen=True, kw_only=True):
+    """Options of the decoder `threshold`.
+
+    Attributes:
+        tau: the least confidence at which a position is committed.
+    """
 
     tau: Share = 0.9
 
 
-class FactorOptions(SureOptions, frozen=True, kw_only=True):
-    """f: bound on (n + 1)(1 - c_(n)), c_(n) the n-th highest confidence."""
+class FactorOptions(FallbackOptions, frozen=True, kw_only=True):
+    """Options of the decoder `factor`.
+
+    Attributes:
+        f: a step commits the largest n with (n + 1)(1 - c_(n)) < f, c_(n) being the n-th highest
+            confidence.
+    """
 
     f: AboveZero = 1.0
 
 
-class EntropyOptions(SureOptions, frozen=True, kw_only=True):
-    """gamma: nats a step."""
+class EntropyOptions(FallbackOptions, frozen=True, kw_only=True):
+    """Options of the decoder `entropy`.
+
+    Attributes:
+        gamma: the entropy budget of a step, in nats.
+    """
 
     gamma: NotNegative = 0.1
 
 
-class Sure:
-    """As many candidates as a rule ranks sure enough, and at least one.
+class ConfidentRule:
+    """The commit rule (`llada.Rule`) that takes all confident candidates, and at least one.
 
     Args:
-        rank: gives scores (N,) of candidates, the highest to be committed first, and how many are
-            sure.
-        options: what is committed where none is.
+        rank: returns the candidates' scores (N,), of which the highest are committed first, and the
+            number of candidates that are confident enough (0 to N).
+        options: what to commit if that number is 0.
     """
 
     def __init__(
-        self, rank: Callable[[Candidates], tuple[Tensor, int]], options: SureOptions
+        self, rank: Callable[[Candidates], tuple[Tensor, int]], options: FallbackOptions
     ) -> None:
         self._rank = rank
         self._fallback = options.fallback
 
+    # A step commits at least one position, so that a block takes at most a step for each mask.
     def steps(self, masked: int) -> int:
         return masked
 
@@ -74,50 +88,57 @@ class Sure:
 
 
 def decode_threshold(request: Request, options: ThresholdOptions) -> None:
-    """Fill the response, committing all positions of confidence tau or more."""
+    """Fill the response; a step commits all positions of confidence tau or more."""
 
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
         return candidates.confidence_N, int((candidates.confidence_N >= options.tau).sum())
 
-    unmask(choice_of(request, options), Sure(rank, options))
+    unmask(choice_of(request, options), ConfidentRule(rank, options))
 
 
 def decode_factor(request: Request, options: FactorOptions) -> None:
-    """Fill the response, committing the largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th
-    highest confidence."""
+    """Fill the response; a step commits the largest n with (n + 1)(1 - c_(n)) < f, where c_(n) is
+    the n-th highest confidence (Fast-dLLM)."""
 
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
         ranked_N = candidates.confidence_N.sort(descending=True).values
         n_N = torch.arange(1, len(ranked_N) + 1)
+        # The paper's rule. PC-Sampler's code also commits the lowest confidence if that alone is
+        # too low (docs/parity.md).
         return candidates.confidence_N, last_true((n_N + 1) * (1 - ranked_N) < options.f)
 
-    unmask(choice_of(request, options), Sure(rank, options))
+    unmask(choice_of(request, options), ConfidentRule(rank, options))
 
 
 def decode_entropy(request: Request, options: EntropyOptions) -> None:
-    """Fill the response within an entropy budget of gamma nats a step: the largest set, lowest
-    entropy first, whose summed entropy less its maximum is at most gamma."""
+    """Fill the response within an entropy budget of gamma nats a step.
+
+    A step commits the largest set of lowest entropies whose sum without its maximum is at most
+    gamma (EB-Sampler).
+    """
 
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
         probs_NV = torch.softmax(candidates.logits_NV, -1, dtype=torch.float32)
         (entropy_N,) = to_host(torch.special.entr(probs_NV).sum(-1))
         ranked_N = entropy_N.sort().values
+        # The maximum of the first n is the n-th: the sum without it is the sum of those before.
         count = last_true(ranked_N.cumsum(0) - ranked_N <= options.gamma)
-        # One alone is within the budget whatever its entropy: that is the fallback.
+        # A single position is within the budget whatever its entropy (its sum without the maximum
+        # is 0). Above gamma it counts as none, so that the fallback decides which one it is.
         if float(ranked_N[0]) > options.gamma:
             count = 0
         return -entropy_N, count
 
-    unmask(choice_of(request, options), Sure(rank, options))
+    unmask(choice_of(request, options), ConfidentRule(rank, options))
 
 
 def last_true(fits_N: Tensor) -> int:
-    """How many candidates there are up to the last one that fits."""
-    places = fits_N.nonzero()
-    return int(places[-1]) + 1 if len(places) else 0
+    """The number of candidates up to and including the last one that fits; 0 if none does."""
+    indices = fits_N.nonzero()
+    return int(indices[-1]) + 1 if len(indices) else 0
 
 
 def choice_of(request: Request, options: UnmaskOptions) -> Choice:
-    """LLaDA's choice with confidences as exact as in the official code: at 0.99999999 float32 knows
-    no order any more."""
+    """LLaDA's choice with confidences as exact as in the official code, which has float64: near
+    0.99999999 float32 confidences are all equal, and no longer rank positions."""
     return Choice(request, options, exact=True)

@@ -1,8 +1,9 @@
 """DCD-style decoding: a diffusion proposal corrected by a causal model (after Liu et al., Discrete
 Copula Diffusion).
 
-As in the FeF-DLLM paper's reproduction, the copula model is the same checkpoint under a causal
-attention bias, and the proposal's logits are l_cop + alpha * l_diff, of a position's own token.
+As in the FeF-DLLM paper's reproduction, the copula model is the same checkpoint with causal
+attention. Tokens are proposed by the logits l_cop + alpha * l_diff, both those that predict the
+token at the position itself.
 Shapes: L length, N candidates, V vocabulary.
 """
 
@@ -20,8 +21,9 @@ class DCDOptions(EndOptions, frozen=True, kw_only=True):
     Attributes:
         steps: diffusion steps for the whole response (None: its length).
         alpha: weight of the diffusion logits.
-        sequential: fill the masked positions left to right, one causal pass each, then keep the
-            step's quota and re-mask the rest; else one causal pass a step.
+        sequential: True fills the masked positions from left to right by one causal pass each, then
+            commits the step's quota of them and leaves the others masked; False makes one causal
+            pass a step.
     """
 
     steps: Positive | None = None
@@ -33,7 +35,7 @@ def decode_dcd(request: Request, options: DCDOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: steps that do not fit its length and blocks.
+        ValueError: the steps do not fit the response's length and blocks.
     """
     backbone = request.backbone
     alpha = options.alpha
@@ -47,6 +49,7 @@ def decode_dcd(request: Request, options: DCDOptions) -> None:
 
     def left_to_right(x_1L: Tensor, position_N: Tensor) -> Candidates:
         diffusion_NV = backbone.logits(x_1L, positions=position_N)[0]
+        # A copy: the proposals of a step are seen by later ones, and committed only by its quota.
         filled_1L = x_1L.clone()
         proposals = []
         for position, diffusion_V in zip(position_N, diffusion_NV, strict=True):

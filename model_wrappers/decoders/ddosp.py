@@ -1,7 +1,7 @@
 """DDOSP: LLaDA with a data-driven unmasking schedule (Lavenant and Zanella, arXiv 2510.25544).
 
-Every block has quotas, from a schedule that `harness/schedule.py` estimates from training
-responses; without one they are the uniform ones, as in the FeF-DLLM paper's reproduction.
+Each block has quotas from a schedule, which `harness/schedule.py` estimates from training
+responses. Without a schedule the quotas are even, as in the FeF-DLLM paper's reproduction.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ class DDOSPOptions(UnmaskOptions, frozen=True, kw_only=True):
 
     Attributes:
         steps: forwards for the whole response (None: half its length).
-        schedule: path of a schedule file, or "nano/<suite>" for one that is shipped with nano; None
-            for the uniform schedule.
+        schedule: path of a schedule file, or "nano/<suite>" for a schedule that comes with nano
+            (None: the uniform schedule).
     """
 
     steps: Positive | None = None
@@ -30,9 +30,11 @@ def decode_ddosp(request: Request, options: DDOSPOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: bad steps, and a schedule of other lengths or steps.
+        ValueError: the steps do not fit the response's length and blocks, or the schedule is for
+            other lengths or steps.
     """
     blocks = len(request.block_ends)
+    # Two tokens a step, but each block needs a step.
     steps = max(request.length // 2, blocks) if options.steps is None else options.steps
     per_block = steps_per_block(request.length, request.block_length, steps)
     rule = Even(per_block)
@@ -44,7 +46,7 @@ def decode_ddosp(request: Request, options: DDOSPOptions) -> None:
 
 
 class Scheduled(Even):
-    """Ranked by confidence, as many a step as the schedule has for the block."""
+    """A rule that ranks by confidence and takes each block's quotas from a schedule."""
 
     def __init__(self, quotas: list[list[int]], steps: int) -> None:
         super().__init__(steps)
@@ -56,7 +58,8 @@ class Scheduled(Even):
 
 
 def schedule_path(schedule: str | Path) -> Path:
-    """Where a schedule lies: "nano/<suite>" is shipped with nano, anything else is a path."""
+    """The path of a schedule: "nano/<suite>" names one that comes with nano, other texts are
+    paths."""
     from model_wrappers.backbones.registry import NANO  # transformers: not for --list
 
     folder, _, suite = str(schedule).partition("/")
@@ -67,19 +70,19 @@ def schedule_path(schedule: str | Path) -> Path:
 def read_schedule(
     schedule: str | Path, blocks: int, steps: int, block_length: int
 ) -> list[list[int]]:
-    """The quotas of a schedule.
+    """Read the quotas of a schedule file.
 
     Args:
-        schedule: as `schedule_path` takes it.
-        blocks: of the response.
-        steps: of all blocks together.
+        schedule: a path or "nano/<suite>", as in `schedule_path`.
+        blocks: number of blocks of the response.
+        steps: number of steps of all blocks together.
         block_length: tokens of a block.
 
     Returns:
-        One list per block.
+        One list a block: how many tokens each of its steps commits.
 
     Raises:
-        ValueError: it cannot be read, or is no schedule for these blocks and steps.
+        ValueError: the file cannot be read, or is no schedule for these blocks and steps.
     """
     try:
         content = schedule_path(schedule).read_bytes()
@@ -89,18 +92,19 @@ def read_schedule(
             f"schedule {schedule} cannot be read: {type(error).__name__}: {error};"
             " harness/schedule.py writes one"
         ) from error
-    there = [(len(block), sum(block)) for block in quotas]
-    wanted = [(steps // blocks, block_length)] * blocks
-    if there != wanted:
+    actual = [(len(block), sum(block)) for block in quotas]
+    expected = [(steps // blocks, block_length)] * blocks
+    if actual != expected:
         raise ValueError(
-            f"schedule {schedule} has blocks of {_described(there)}; wanted are"
-            f" {_described(wanted)}"
+            f"schedule {schedule} has blocks of {_described(actual)}; wanted are"
+            f" {_described(expected)}"
         )
     return quotas
 
 
 class ScheduleFile(msgspec.Struct):
-    """What a decoder reads of a schedule: how many tokens each step of each block commits."""
+    """The part of a schedule file that decoding needs: tokens that each step of each block
+    commits."""
 
     quotas: list[list[Positive]]
 

@@ -1,10 +1,11 @@
 """Dream's sampler: a schedule of times, and an order by confidence (Ye et al., arXiv 2508.15487).
 
-Times fall evenly from 1 to eps; a step from t to s commits a share 1 - s / t of the masks that are
-left, the last one all of them. Source: `DreamGenerationMixin._sample` of the checkpoints (a copy in
-ZHZisZZ/dllm at ca17675, `dllm/pipelines/dream/models/generation_utils.py`), token for token at
-temperature 0. With blocks, which Dream has not, each has its part of the steps. Shapes: N masked
-positions, V vocabulary.
+Times fall evenly from 1 to eps. A step from time t to s commits a share 1 - s / t of the masks that
+are left; the last step commits all of them. Source: `DreamGenerationMixin._sample` of the
+checkpoints (a copy in ZHZisZZ/dllm at ca17675,
+`dllm/pipelines/dream/models/generation_utils.py`); tokens at temperature 0 are equal. Dream has no
+blocks; with several here, the steps are divided among them. Shapes: N masked positions, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ class DreamOptions(EndOptions, frozen=True, kw_only=True):
         steps: forwards for the whole response (None: its length), a multiple of the number of
             blocks.
         eps: the last time.
-        alg: which positions a step commits: "origin" any, by chance; the others the most confident
-            ones, by the token's probability ("maskgit_plus"), the lead of the likeliest token over
-            the second ("topk_margin"), or the least entropy ("entropy").
-        alg_temp: temperature at which that order is drawn; 0 takes the highest confidences.
+        alg: which positions a step commits: "origin" draws each by chance; the others take the most
+            confident ones, by the token's probability ("maskgit_plus"), by the margin between the
+            two likeliest tokens ("topk_margin"), or by the least entropy ("entropy").
+        alg_temp: temperature at which positions are drawn by their confidence; 0 takes the most
+            confident ones.
     """
 
     steps: Positive | None = None
@@ -54,7 +56,7 @@ def decode_dream(request: Request, options: DreamOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: steps that do not fit its length and blocks.
+        ValueError: the steps do not fit the response's length and blocks.
     """
     x_1L = request.x_1L
     steps = steps_per_block(request.length, request.block_length, options.steps)
@@ -67,6 +69,7 @@ def decode_dream(request: Request, options: DreamOptions) -> None:
             logits_1NV = request.backbone.logits(x_1L, positions=masked_N)
             token_N, prob_N, score_N = proposed(logits_1NV[0], request, options)
             share = 1 - times[step + 1] / times[step]
+            # Times end at eps, not at 0, so the last step would leave masks.
             if step == steps - 1:
                 share = torch.tensor(1.0)
             chosen = positions_of_step(masked_N, score_N, share, request, options)
@@ -79,11 +82,12 @@ def decode_dream(request: Request, options: DreamOptions) -> None:
 def proposed(
     logits_NV: Tensor, request: Request, options: DreamOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A token for every mask (`sample_tokens`).
+    """Choose a token for every mask (the official `sample_tokens`).
 
     Returns:
-        Tokens, their probabilities and the scores that a step ranks them by, (N,) each, on the CPU;
-        of the probabilities that tokens are drawn with, in the logits' dtype.
+        Tokens, their probabilities, and the scores by which a step ranks positions; (N,) each, on
+        the CPU. Probabilities and scores are those at the request's temperature, truncated, in the
+        logits' dtype.
     """
     backbone = request.backbone
     temperature = request.temperature
@@ -106,6 +110,7 @@ def proposed(
         best_N2 = ranked_NV.topk(2, -1).values
         score_N = best_N2[:, 0] - best_N2[:, 1]
     elif options.alg == "entropy":
+        # The negative entropy: the least entropy comes first.
         score_N = (ranked_NV * torch.log(ranked_NV + EPSILON)).sum(-1)
     else:
         score_N = prob_N
@@ -116,14 +121,15 @@ def proposed(
 def positions_of_step(
     masked_N: Tensor, score_N: Tensor, share: Tensor, request: Request, options: DreamOptions
 ) -> Tensor:
-    """Which masks a step commits: indices into them.
+    """The masks that a step commits, as indices into masked_N.
 
     Args:
-        masked_N: their positions.
-        score_N: of their tokens.
-        share: of the masks, by chance ("origin") or rounded down.
-        request: its sampler.
-        options: the order.
+        masked_N: positions of the masks.
+        score_N: scores of their tokens.
+        share: scalar, the share of masks to commit: each mask's chance with "origin", otherwise a
+            number of masks, rounded down.
+        request: the response, with its sampler.
+        options: `alg` and `alg_temp`.
     """
     sampler = request.sampler
     if options.alg == "origin":
@@ -132,9 +138,10 @@ def positions_of_step(
     count = int(len(masked_N) * share)
     if options.alg_temp == 0:
         return highest(request.x_1L.shape[1], masked_N, score_N, count)
-    left_N = score_N.double() / options.alg_temp
+    weight_N = score_N.double() / options.alg_temp
     chosen = torch.empty(count, dtype=torch.long)
+    # Without replacement, as the official torch.multinomial: a drawn position loses its weight.
     for rank in range(count):
-        chosen[rank] = sampler.tokens(torch.softmax(left_N, -1)[None])[0]
-        left_N[chosen[rank]] = -torch.inf
+        chosen[rank] = sampler.tokens(torch.softmax(weight_N, -1)[None])[0]
+        weight_N[chosen[rank]] = -torch.inf
     return chosen

@@ -1,20 +1,21 @@
-"""Flash-dLLM: commit what is sure, and verify other drafts with their own masks (Nguyen-Tri et al.,
-arXiv 2609.26796), token for token the official code at temperature 0.
+"""Flash-dLLM: commit confident tokens, and verify other drafts by masks of their own (Nguyen-Tri et
+al., arXiv 2609.26796). At temperature 0 its tokens equal the official code's.
 
-A step has two calls. The first runs a window of W masks, on cached keys and values of all other
-tokens; some of these it renews: the decoded tokens that the last window attended to most, and the
-masks after the window. Tokens of at least `threshold` are committed, or else the surest one. The
-second call verifies the next ones, the surest first. Each stands in it twice: as its draft, which
-later ones see, and as a mask, which sees the earlier drafts and gives the draft's probability.
-Drafts are committed as long as the product of these probabilities is at least `gamma`.
+A step has two calls of the model. The first runs a window of W masks on cached keys and values of
+all other tokens. It renews the keys and values of some of these: of the decoded tokens that the
+last window attended to most, and of the masks after the window. It commits the tokens of at least
+`threshold`, or the most confident one. The second call verifies the next drafts in descending
+confidence. Each position stands in it twice: as its draft, which later positions see, and as a
+mask, which sees the earlier drafts and gives the draft's probability. Drafts are committed as long
+as the product of these probabilities is at least `gamma`.
 
-Where paper and official code differ, this is the code (VILA-Lab/Flash-dLLM): in the paper each mask
-must predict its draft and reach gamma alone. With tile=128, as there, EOS stands after the
-response, up to a multiple of 128 tokens, which the attention kernel reads at once; the last windows
-go on there, and before an EOS is committed such a position counts as any other. The official second
-call also runs where there is nothing to verify; here it does not. Models whose logits come from the
-token before, as Dream, have no official code: there each mask of a verification has that token in
-front of it, as its view has it.
+Where paper and official code (VILA-Lab/Flash-dLLM) differ, this follows the code: in the paper each
+mask must predict its draft and reach gamma alone. With tile=128, as in the code, EOS fills the
+sequence after the response up to a multiple of 128 tokens, the tile that its attention kernel reads
+at once. The last windows reach into these, and until an EOS is committed such a position counts as
+any other. The official second call also runs if there is nothing to verify; this one does not. For
+models whose logits come from the token before, as Dream's, there is no official code: here each
+mask of a verification is preceded by that token, as the mask's view of the sequence has it.
 
 Shapes: L length of prompt and response, M with what stands after it, K of these that have keys, W
 window, T tracked tokens of a verification, S drafts that it verifies, A their masks and what stands
@@ -36,7 +37,7 @@ from model_wrappers.sampling import hold_ends_back, softmax_at
 from model_wrappers.trace import How, Rejected, Window
 from model_wrappers.transfers import to_device, to_host
 
-# The first layer whose attention counts for what is renewed.
+# The first layer whose attention scores count for which tokens are renewed.
 FIRST_LAYER = 2
 
 
@@ -44,14 +45,14 @@ class FlashOptions(EndOptions, frozen=True, kw_only=True):
     """Options of the decoder `flash`.
 
     Attributes:
-        window: W, the masks that a step has tokens for.
-        threshold: the least confidence of a token that is committed without verification.
-        gamma: the least product of the probabilities of drafts that are verified.
-        tracked: decoded tokens that a step renews (None: it renews all tokens).
-        masked: masks that a step renews, the window among them.
-        verify: whether there is a second call.
-        tile: what the number of keys is a multiple of (None: nothing stands after the response).
-        stop_at_eos: decode nothing after the first EOS that is committed.
+        window: W, the number of masks that a step proposes tokens for.
+        threshold: the least confidence at which a token is committed without verification.
+        gamma: the least product of their probabilities at which drafts are accepted.
+        tracked: number of decoded tokens that a step renews (None: it renews all tokens).
+        masked: number of masks that a step renews, including the window.
+        verify: whether a step has the second call.
+        tile: the sequence is filled with EOS to a multiple of this many tokens (None: not at all).
+        stop_at_eos: whether nothing is decoded after the first EOS that is committed.
     """
 
     window: Positive = 16
@@ -68,45 +69,48 @@ def decode_flash(request: Request, options: FlashOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: a backbone without `extend`, or layers that show no attention.
+        ValueError: the backbone has no `extend`, or its layers show no attention.
     """
     if not request.backbone.can_extend:
         raise ValueError("flash needs a backbone with an attention mask (a method `extend`)")
     canvas = Canvas(request, options)
     while canvas.is_open():
         drafts = canvas.draft()
-        sure = max(1, int((drafts.confidence_W >= options.threshold).sum()))
-        wanted = len(drafts.position_W) - int(canvas.is_after_end(drafts.position_W).sum())
-        verified = min(max(sure, wanted), sure + options.window // 2)
-        canvas.commit(drafts.part(0, sure), "unmasked")
+        # Drafts are in descending confidence: [0, confident) is committed at once and
+        # [confident, end) verified: at most half a window, as in the official code.
+        confident = max(1, int((drafts.confidence_W >= options.threshold).sum()))
+        useful = len(drafts.position_W) - int(canvas.is_after_end(drafts.position_W).sum())
+        end = min(max(confident, useful), confident + options.window // 2)
+        canvas.commit(drafts.part(0, confident), "unmasked")
         accepted = 0
-        if options.verify and verified > sure:
-            accepted = canvas.verify(drafts.part(sure, verified))
+        if options.verify and end > confident:
+            accepted = canvas.verify(drafts.part(confident, end))
+        # Accepted drafts stay last in the order: the next step treats them as the most attended.
         canvas.rank(canvas.decoded - accepted)
     fill_after_eos(request)
 
 
 class Drafts(NamedTuple):
-    """Positions of the sequence, their tokens and the confidence in them, on the CPU, the surest
-    first."""
+    """Positions in the sequence with their drafts and confidences, on the CPU, in descending
+    confidence."""
 
     position_W: Tensor
     token_W: Tensor
     confidence_W: Tensor
 
     def part(self, begin: int, end: int) -> Drafts:
-        """Some of them, in their order."""
+        """The drafts begin .. end - 1."""
         return Drafts(*(column_W[begin:end] for column_W in self))
 
 
 class Canvas:
-    """The sequence, and which of it is decoded.
+    """The sequence, and which of its positions are decoded.
 
     Attributes:
-        ids_M: its tokens, and after it EOS or what is committed there.
-        order_M: all positions: those that are decoded, the most attended last, then the window,
+        ids_M: the sequence's tokens and, after them, EOS or what is committed there.
+        order_M: all positions: first the decoded ones, the most attended last, then the window's,
             then all others.
-        decoded: how many are.
+        decoded: how many positions are decoded.
     """
 
     def __init__(self, request: Request, options: FlashOptions) -> None:
@@ -117,10 +121,11 @@ class Canvas:
         self._eos_id = eos_id = request.backbone.eos_id
         self._length = length = request.x_1L.shape[1]
         self._keys = total = length
+        # Only K positions have keys; a window at the end may reach further, into EOS without keys.
         if options.tile is not None:
-            most = request.backbone.max_length or torch.iinfo(torch.long).max
-            self._keys = min(most, (length // options.tile + 1) * options.tile)
-            total = min(most, ((length + options.window) // options.tile + 1) * options.tile)
+            limit = request.backbone.max_length or torch.iinfo(torch.long).max
+            self._keys = min(limit, (length // options.tile + 1) * options.tile)
+            total = min(limit, ((length + options.window) // options.tile + 1) * options.tile)
         self._end = length
         self._has_end = False
         self._step = 0
@@ -133,7 +138,7 @@ class Canvas:
         self.decoded = int((~is_masked_L).sum())
 
     def is_open(self) -> bool:
-        """Whether a position before the end is not decoded."""
+        """Whether a position before the end is still to be decoded."""
         return bool((self.order_M[self.decoded :] < self._end).any())
 
     def is_after_end(self, position_N: Tensor) -> Tensor:
@@ -141,8 +146,9 @@ class Canvas:
         return (position_N >= self._end) & self._has_end
 
     def draft(self) -> Drafts:
-        """Run the window and what is renewed: what the window proposes."""
+        """Run the window and the renewed tokens; return the window's drafts."""
         window_W = self.order_M[self.decoded : self.decoded + self._options.window]
+        # The first call fills the cache with the whole sequence; later ones replace parts of it.
         if self._step == 0:
             window_W = window_W[window_W < self._keys]
             position_Q = torch.arange(self._keys)
@@ -152,7 +158,8 @@ class Canvas:
             read_from_W = window_W + self._request.backbone.reads_at
             position_Q = torch.cat([window_W, read_from_W, self._renewed()]).unique()
             read_W = torch.searchsorted(position_Q, window_W)
-            # What has no keys is written where nothing is read: buffers have room behind the kept.
+            # Positions without keys are written to slot K, which is never read: the cache's buffers
+            # have room after the tokens that they hold.
             slot_Q = position_Q.clamp(max=self._keys)
             writing = {"write": "replace", "slot_N": slot_Q}
         self._step += 1
@@ -162,13 +169,15 @@ class Canvas:
         )
         token_W, confidence_W, _ = self._choice(logits_1WV[0])
         confidence_W = confidence_W.masked_fill(self.is_after_end(window_W), 0.0)
-        best_W = confidence_W.sort(descending=True, stable=True).indices
-        drafts = Drafts(window_W[best_W], token_W[best_W], confidence_W[best_W])
+        descending_W = confidence_W.sort(descending=True, stable=True).indices
+        # The window's part of the order becomes the drafts' order, so that commits take from its
+        # beginning, and what is not committed begins the next window.
+        drafts = Drafts(window_W[descending_W], token_W[descending_W], confidence_W[descending_W])
         self.order_M[self.decoded : self.decoded + len(window_W)] = drafts.position_W
         return drafts
 
     def _renewed(self) -> Tensor:
-        """Positions outside the window that a step computes again."""
+        """The positions outside the window whose keys and values a step computes again."""
         begin = 0
         end = self._keys
         if self._options.tracked is not None:
@@ -178,10 +187,11 @@ class Canvas:
         return torch.cat([self.order_M[begin : self.decoded], after_window_M])
 
     def commit(self, drafts: Drafts, how: How) -> None:
-        """Decode the next positions, which these are."""
+        """Commit drafts, which must be the next positions of the order."""
         position_N, token_N, confidence_N = drafts
         self.ids_M[position_N] = token_N
         self.decoded += len(position_N)
+        # The request holds no positions after the response; those stay in ids_M alone.
         inside_N = position_N < self._length
         self._request.commit(position_N[inside_N], token_N[inside_N], confidence_N[inside_N], how)
         end_N = position_N[token_N == self._eos_id]
@@ -190,15 +200,22 @@ class Canvas:
             self._end = int(end_N.max()) + 1
 
     def verify(self, drafts: Drafts) -> int:
-        """Commit drafts as long as their masks agree; how many."""
+        """Commit drafts as long as the product of their masks' probabilities reaches gamma.
+
+        Returns:
+            The number of accepted drafts.
+        """
         position_S, token_S, confidence_S = drafts
         count = len(position_S)
-        # Before the drafts the call has decoded tokens, those of this step and the most attended.
+        # The call has 2 W tokens: a draft and a mask for each position, and in their place, where
+        # drafts are fewer than W, the last decoded tokens of the order: those of this step, and
+        # before them the most attended ones.
         tracked = 2 * (self._options.window - count)
         tracked_T = self.order_M[max(0, self.decoded - tracked) : self.decoded]
         backbone = self._request.backbone
         lead = -backbone.reads_at
         position_Q, visible_QX = two_views(self._keys, tracked_T, position_S, lead)
+        # The sequence as the next mask sees it: with the earlier drafts filled in.
         seen_M = self.ids_M.clone()
         ids = [self.ids_M[tracked_T], token_S]
         for position, token in zip(position_S, token_S, strict=True):
@@ -231,7 +248,7 @@ class Canvas:
         return accepted
 
     def rank(self, count: int) -> None:
-        """Order the first `count` decoded positions by how much the window attended to them."""
+        """Sort the first `count` decoded positions by the window's attention to them, ascending."""
         score_M = torch.zeros(len(self.order_M))
         score_M[: self._keys] = self._cache.scores()
         position_N = self.order_M[:count].clone()
@@ -239,20 +256,22 @@ class Canvas:
 
 
 def two_views(keys: int, tracked_T: Tensor, position_S: Tensor, lead: int) -> tuple[Tensor, Tensor]:
-    """The tokens of a verification: tracked ones, drafts, and masks.
+    """Positions and attention mask of a verification's tokens: tracked tokens, drafts, and masks.
 
-    A mask sees the drafts of earlier positions and the masks of all others; a draft sees itself
-    too, and a tracked token masks alone. In front of a mask stands, where logits come from there,
-    the token before its position, which it alone sees.
+    All see the cached tokens at other positions, and the tracked ones. Of the verified positions, a
+    mask sees the drafts before its own and the masks of its own and all later ones. A draft sees
+    itself instead of its mask, and a tracked token sees masks only. If logits come from the token
+    before, that token stands in front of each mask, and only this mask sees it.
 
     Args:
-        keys: K, the cached tokens.
-        tracked_T: positions.
-        position_S: of the drafts, in the order in which they are accepted.
-        lead: how many tokens stand in front of a mask, 0 or 1.
+        keys: K, the number of cached tokens.
+        tracked_T: positions of tracked tokens.
+        position_S: positions of the drafts, in the order in which they are accepted.
+        lead: how many tokens stand in front of each mask, 0 or 1.
 
     Returns:
-        Positions (Q,), and which of the cached and of these tokens each sees, bool (Q, K + Q).
+        Positions (Q,), and which of the cached tokens and of these tokens each token sees, bool (Q,
+        K + Q).
     """
     count = len(position_S)
     rank_S = torch.arange(count)
@@ -260,14 +279,17 @@ def two_views(keys: int, tracked_T: Tensor, position_S: Tensor, lead: int) -> tu
     judged_A = position_S.repeat_interleave(1 + lead)
     position_A = torch.stack([position_S - back for back in range(lead, -1, -1)], 1).flatten()
     position_Q = torch.cat([tracked_T, position_S, position_A])
-    # How many drafts each sees; of all others it sees the masks.
+    # How many drafts each token sees; of all later positions it sees the masks.
     drafts_Q1 = torch.cat([torch.zeros_like(tracked_T), rank_S + 1, rank_A])[:, None]
     visible_QK = torch.ones(len(position_Q), keys, dtype=torch.bool)
+    # A cached token is stale where the call runs its position again.
     visible_QK[:, position_Q[position_Q < keys]] = False
     visible_QT = torch.ones(len(position_Q), len(tracked_T), dtype=torch.bool)
     visible_QA = (rank_A >= drafts_Q1) & (position_A == judged_A)
     visible_QX = torch.cat([visible_QK, visible_QT, rank_S < drafts_Q1, visible_QA], 1)
     if lead:
+        # A mask reads the token before it from the one in front of it, so no other token at that
+        # position may be visible to the pair.
         visible_AX = visible_QX[-len(rank_A) :]
         visible_AX &= torch.cat([torch.arange(keys), position_Q]) != judged_A[:, None] - 1
         visible_AX[:, -len(rank_A) :] |= rank_A == rank_A[:, None]
@@ -275,10 +297,10 @@ def two_views(keys: int, tracked_T: Tensor, position_S: Tensor, lead: int) -> tu
 
 
 class AttendedKeys(KeyValues):
-    """Keys and values, and how much some queries attended to them in the last call.
+    """Cached keys and values, and how much the window's queries attended to them in the last call.
 
-    A key's score is the sum of its products with these queries, before the softmax, over heads and
-    over the layers from FIRST_LAYER on.
+    A key's score is the sum of its products with these queries, before the softmax, over all heads
+    and over the layers from FIRST_LAYER on.
     """
 
     shows_queries = True
@@ -289,7 +311,7 @@ class AttendedKeys(KeyValues):
         self._score_K: Tensor | None = None
 
     def watch(self, read_N: Tensor) -> None:
-        """Score the keys of the next call by its queries at these indices, LongTensor (N,)."""
+        """Let the next call score keys by its queries at these indices, LongTensor (N,)."""
         self._read_N = read_N
         self._score_K = None
 
@@ -315,16 +337,16 @@ class AttendedKeys(KeyValues):
             return
         heads, _, size = key_HKD.shape
         query_HD = query_HND[:, self._read_N.to(query_HND.device)].float().sum(1)
-        # Of queries that share a key's head.
+        # With grouped queries several query heads share a key's head: their sum scores the key.
         query_H1D = query_HD.view(heads, -1, size).sum(1, keepdim=True)
         score_K = (key_HKD.float() * query_H1D).sum((0, 2))
         self._score_K += score_K.to(self._score_K.device)
 
     def scores(self) -> Tensor:
-        """Of all keys, float32 (K,), on the CPU.
+        """The scores of all keys, float32 (K,), on the CPU.
 
         Raises:
-            ValueError: the model's layers show no queries.
+            ValueError: the model's layers do not pass their queries to the cache.
         """
         if self._score_K is None:
             raise ValueError(

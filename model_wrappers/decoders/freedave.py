@@ -1,10 +1,11 @@
 """FreeDave: lossless decoding by free draft and verification, at temperature 0 (Wu and Zhang, arXiv
 2510.00294).
 
-The logits of the sequence as it is give the next state of LLaDA's one-token-a-step decoding for
-certain, and guesses at the states after it: the 2, 3, .. most confident positions filled in. One
-batch runs the guesses; each is right if the one before it chooses just what it adds. The last right
-state's logits are the next guesses, so the tokens are LLaDA's. A block begins with a forward.
+A state is the sequence after a step of LLaDA at one token a step. The logits of the present state
+give the next state for certain, and guesses at the states after it: those with the 2, 3, ... most
+confident positions filled in. One batch runs these states. A guess is right if the state before it
+chooses exactly the position and token that the guess adds. The last right state's logits give the
+next guesses, so the tokens are LLaDA's. Only the first step of a block needs a forward of its own.
 Shapes: L length, N masked positions, K guessed states, V vocabulary.
 """
 
@@ -18,21 +19,25 @@ from model_wrappers.trace import How, Window
 
 
 class FreeDaveOptions(EndOptions, frozen=True, kw_only=True):
-    """draft_steps: most states that one batch runs."""
+    """Options of the decoder `freedave`.
+
+    Attributes:
+        draft_steps: the most states that one batch runs.
+    """
 
     draft_steps: Positive = 4
 
 
 def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
-    """Fill the response; a window is the guesses of one batch, without the first, which is
-    certain."""
+    """Fill the response; the guesses of each batch are recorded as a window, without its first
+    state, which is certain."""
     backbone = request.backbone
     x_1L = request.x_1L
     choice = Choice(request, options)
     rounds = 0
     for block in request.blocks():
         end = block.stop
-        steps = len(request.masked(block.start, end))  # that LLaDA would make
+        steps = len(request.masked(block.start, end))  # LLaDA's, one a mask
         position_N = request.masked(0, end)
         if steps:
             logits_1NV = backbone.logits(x_1L, positions=position_N)
@@ -40,7 +45,7 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
             chain = ranked(x_1L[0], position_N, chosen, end, request.mask_id)
         while steps:
             links = chain[: min(options.draft_steps, steps)]
-            # A state that fills the block chooses nothing: it need not run.
+            # A state that fills the block has nothing to choose, so it is left out of the batch.
             states_KL = filled(x_1L, links)[1 : len(links) + (len(links) < steps)]
             drafts = links[1:]
             accepted = 0
@@ -53,14 +58,16 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
                 )
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
+            # The first state is LLaDA's own step; only those after it were drafts.
             ways: list[How] = [
                 "accepted" if number else "unmasked" for number in range(len(resolved))
             ]
             request.commit(positions, tokens, confidences, ways)
             if drafts:
                 if accepted < len(drafts):
-                    rest = drafts[accepted:]
-                    request.reject(partial(rejected, rest, position_N, logits_KNV[accepted:]))
+                    request.reject(
+                        partial(rejected, drafts[accepted:], position_N, logits_KNV[accepted:])
+                    )
                 start = links[0].position - request.start
                 window = Window(0, rounds, start, len(drafts), accepted, len(resolved))
                 request.record(window, [link.position for link in links])

@@ -1,9 +1,9 @@
 """KLASS: commit every position that is confident and stable (Kim et al., arXiv 2511.05664).
 
-A position is committed when its confidence exceeds one threshold and the KL divergence of its
-distribution from the step before is below another, for `history` steps in a row; if none is, the
-most confident one. The next block is read too: its first
-step is compared with the last one of this block. Shapes: M positions whose logits are read, V
+A position is committed when its confidence exceeds one threshold and, for `history` steps in a row,
+the KL divergence of its distribution from that of the step before was below another. If there is
+none, the most confident position is committed. A step also reads the next block, so that the first
+step there can be compared with the last one here. Shapes: M positions whose logits are read, V
 vocabulary.
 """
 
@@ -22,9 +22,9 @@ class KLASSOptions(UnmaskOptions, frozen=True, kw_only=True):
     """Options of the decoder `klass`.
 
     Attributes:
-        conf_threshold: what a committed position's confidence exceeds.
-        kl_threshold: nats that its divergences stay below.
-        history: how many divergences.
+        conf_threshold: the confidence above which a position may be committed.
+        kl_threshold: the KL divergence, in nats, below which a position is stable.
+        history: number of successive steps at which it must be stable.
     """
 
     conf_threshold: Share = 0.9
@@ -39,28 +39,27 @@ def decode_klass(request: Request, options: KLASSOptions) -> None:
 
 
 class Stability:
-    """What is remembered of every position: its distribution at the step before, and for how long
-    it was stable."""
+    """KLASS's rule (`llada.Rule`), with each position's last distribution and stable steps."""
 
     def __init__(self, request: Request, options: KLASSOptions) -> None:
         self.choice = Choice(request, options, exact=True)
         self._request = request
         self._options = options
         length = request.x_1L.shape[1]
-        # Of each position the row in the latest probs; -1: none.
+        # Each position's row in _probs_MV, the latest probs; -1 if it was not read then.
         self._row_L = torch.full((length,), -1)
         self._probs_MV = torch.empty(0)
-        # steps in a row
+        # How many steps in a row each position was stable.
         self._stable_L = torch.zeros(length, dtype=torch.long)
 
     def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
-        """The candidates of a step; the masks of the next block are read with them."""
+        """The candidates of a step, from a forward that also reads the masks of the next block."""
         block = self._request.block_length
         end = self._request.block_end(int(position_N[0]))
-        later = range(end, min(end + block, self.choice.cache.readable.stop))
+        next_block = range(end, min(end + block, self.choice.cache.readable.stop))
         ahead_A = position_N[:0]
-        if later:
-            ahead_A = self._request.masked(end, later.stop)
+        if next_block:
+            ahead_A = self._request.masked(end, next_block.stop)
         read_M = torch.cat([position_N, ahead_A])
         logits_MV = self.choice.cache.logits(x_1L, read_M)
         candidates = self.choice(logits_MV)
@@ -68,21 +67,22 @@ class Stability:
         return Candidates(*(part[: len(position_N)] for part in candidates))
 
     def _compare(self, read_M: Tensor, logits_MV: Tensor) -> None:
-        """Count the steps for which every position that is read has been stable."""
+        """Compare distributions with those of the step before, and count stable steps."""
         probs_MV = torch.softmax(logits_MV, -1, dtype=torch.float32)
         row_M = self._row_L[read_M]
         is_known_M = row_M >= 0
         is_calm_M = torch.zeros_like(is_known_M)
         if bool(is_known_M.any()):
-            # A position without an earlier distribution is compared with any, and not counted.
-            (before_M,) = to_device(probs_MV.device, row_M.clamp(min=0))
-            before_MV = self._probs_MV.index_select(0, before_M)
+            # Unknown positions take row 0, so that shapes agree; their result is not used.
+            (row_before_M,) = to_device(probs_MV.device, row_M.clamp(min=0))
+            before_MV = self._probs_MV.index_select(0, row_before_M)
             ratio_MV = (probs_MV + EPSILON).log() - (before_MV + EPSILON).log()
             (divergence_M,) = to_host((probs_MV * ratio_MV).sum(-1))
             is_calm_M = is_known_M & (divergence_M < self._options.kl_threshold)
         self._stable_L[read_M] = torch.where(is_calm_M, self._stable_L[read_M] + 1, 0)
         self._probs_MV = probs_MV
-        # with a dual cache the next block is read at the first step of this one alone
+        # A distribution counts only at the very next step: with a dual cache the next block is read
+        # at the first step of this block and then not again.
         self._row_L.fill_(-1)
         self._row_L[read_M] = torch.arange(len(read_M))
 
@@ -90,12 +90,14 @@ class Stability:
         return masked
 
     def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
-        """All that are confident and stable; if there is none, the most confident one."""
+        """Select all confident and stable candidates, or else the most confident one."""
         confidence_N = candidates.confidence_N
         history = self._options.history
         ready_N = (self._stable_L[position_N] >= history) & (
             confidence_N > self._options.conf_threshold
         )
+        # In a block's first steps the official code commits by confidence alone, whatever was
+        # stable before.
         if step < history - 1 or not bool(ready_N.any()):
             return confidence_N, 1
         return confidence_N.masked_fill(~ready_N, -torch.inf), int(ready_N.sum())

@@ -1,9 +1,9 @@
 """LLaDA: semi-autoregressive blocks, low-confidence remasking (Nie et al., arXiv 2502.09992).
 
-Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`.
-Decoders that differ in where logits come from, or in how many positions a step commits, share the
-loop and the token choice. Shapes: L length of prompt and response, N candidates (masked positions
-up to the block's end), V vocabulary.
+At temperature 0 its tokens equal the official sampler's. LLaDA/2 is `steps = gen_length // 2`.
+Decoders that get their logits elsewhere, or commit another number of positions a step, share this
+loop (`unmask`) and the choice of tokens (`Choice`). Shapes: L length of prompt and response, N
+candidates (masked positions up to the block's end), V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from model_wrappers.transfers import to_host
 
 
 class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
-    """What every decoder has that unmasks block by block, one forward a step.
+    """Options of every decoder that unmasks block by block with one forward a step.
 
     Attributes:
         cache: which keys and values the steps of a block reuse (see model_wrappers/caches.py).
@@ -46,9 +46,9 @@ class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
     Attributes:
         steps: forwards for the whole response (None: its length), a multiple of the number of
             blocks.
-        cfg_scale: weight of classifier-free guidance; above 0 a step has a second row, the prompt
-            masked.
-        remasking: which predictions stay.
+        cfg_scale: weight of classifier-free guidance; above 0 every forward has a second row, in
+            which the prompt is masked.
+        remasking: which predictions a step commits: the most confident ones, or random ones.
     """
 
     steps: Positive | None = None
@@ -67,7 +67,7 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: steps that do not fit its length and blocks.
+        ValueError: the steps do not fit the response's length and blocks.
     """
     backbone = request.backbone
     mask_id = request.mask_id
@@ -76,6 +76,7 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
 
     def guided(x_1L: Tensor, position_N: Tensor) -> Candidates:
         rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, mask_id)])
+        # The weight of the difference is cfg_scale + 1: in the official form 0 is no guidance.
         conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=position_N)
         return choice(
             unconditional_NV + (options.cfg_scale + 1) * (conditional_NV - unconditional_NV)
@@ -87,8 +88,10 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
 
 
 class Candidates(NamedTuple):
-    """What a step proposes at its N candidates: tokens (N,) and confidences (N,), on the CPU, and
-    the logits (N, V) of these, where the model is."""
+    """A step's proposals for its N candidates.
+
+    Tokens (N,) and confidences (N,) are on the CPU; the logits (N, V) are on the model's device.
+    """
 
     token_N: Tensor
     confidence_N: Tensor
@@ -99,19 +102,21 @@ Propose = Callable[[Tensor, Tensor], Candidates]  # from x_1L and position_N
 
 
 class Rule(Protocol):
-    """How a step commits: which candidates come first, and how many of them."""
+    """A commit rule: the order in which a step's candidates are committed, and how many are."""
 
     def steps(self, masked: int) -> int:
-        """The most steps for a block with this many masks."""
+        """The most steps that a block with this many masks takes; called when the block begins."""
 
     def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
-        """Scores (N,) of the candidates at positions (N,), the highest to be committed first; how
-        many to commit."""
+        """Rank the candidates at positions (N,).
+
+        Returns:
+            Scores (N,), of which the highest are committed first, and how many to commit.
+        """
 
 
 class Even:
-    """The official rule: quotas as even as can be, ranked by confidence, or at random if a sampler
-    is given."""
+    """The official rule: even quotas, filled by confidence, or in random order with a sampler."""
 
     def __init__(self, steps: int, random: Sampler | None = None) -> None:
         self._steps = steps
@@ -125,21 +130,23 @@ class Even:
     def select(self, step: int, position_N: Tensor, candidates: Candidates) -> tuple[Tensor, int]:
         score_N = candidates.confidence_N
         if self._random is not None:
+            # A random permutation as scores: in their order positions are drawn without
+            # replacement.
             score_N = self._random.order(len(score_N)).to(score_N)
         return score_N, self._quotas[step]
 
 
 class Choice:
-    """The official choice of a token at every candidate, and the confidence in it.
+    """The official choice of a token for every candidate, and the confidence in it.
 
     Args:
-        request: the response.
-        options: those about EOS, and the cache.
-        exact: confidences near 1 are told apart, as in float64; else the softmax has the logits'
-            dtype.
+        request: the response to decode.
+        options: the options about EOS, the truncation and the cache.
+        exact: True computes confidences that stay different near 1, as float64 ones do; False takes
+            the softmax in the logits' dtype.
 
     Attributes:
-        cache: where the logits of `propose` come from.
+        cache: the cached forward that gives `propose` its logits.
     """
 
     def __init__(self, request: Request, options: EndOptions, exact: bool = False) -> None:
@@ -151,16 +158,20 @@ class Choice:
         )
 
     def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
-        """What one forward of the sequence proposes at its candidates."""
+        """Run one forward of the sequence, and choose at the candidates' positions (N,)."""
         return self(self.cache.logits(x_1L, position_N))
 
     def __call__(self, logits_NV: Tensor) -> Candidates:
-        """The candidates of logits (N, V). A mask that is chosen counts towards the step's quota,
-        and remains."""
+        """Choose a token by each row of logits (N, V).
+
+        The mask may be chosen. It then counts towards the step's quota and remains in the sequence.
+        """
         backbone = self.request.backbone
         temperature = self.request.temperature
         logits_NV = hold_ends_back(logits_NV, self.options, backbone)
         token_N = sample(logits_NV, temperature, self.request.sampler, options=self.options)
+        # Confidences are of the whole distribution at temperature 1: temperature, top_p and top_k
+        # change the tokens drawn, not the way in which positions are ranked.
         logits_NV = without(logits_NV, unranked_ends(self.options, backbone, temperature))
         if self._exact:
             confidence_N = softmax_at(logits_NV, token_N)
@@ -180,13 +191,13 @@ def unmask(
     """LLaDA's loop: block after block, one forward and one commit a step.
 
     Args:
-        choice: of tokens.
-        rule: which candidates a step commits.
-        propose: gives a step's candidates (None: the choice's forward).
-        block_only: masks that an earlier block left are no candidates; with a cache they never are
-            after a block's first step.
-        finish: called before a step commits; True if it has filled the response, which ends
-            decoding.
+        choice: chooses tokens; it has the request and the cache.
+        rule: selects the candidates that a step commits.
+        propose: makes a step's candidates (None: `choice.propose`).
+        block_only: whether masks that an earlier block left are excluded from the candidates. With
+            a cache they are always excluded after a block's first step.
+        finish: called before each commit; it returns True if it has filled the whole response,
+            which ends decoding.
     """
     request = choice.request
     cache = choice.cache
@@ -197,6 +208,7 @@ def unmask(
         end = block.stop
         cache.begin_block(block.start, end)
         for step in range(rule.steps(len(request.masked(block.start, end)))):
+            # In the official sampler a chosen mask stays, and later blocks may still fill it.
             first = block.start if block_only else cache.readable.start
             position_N = request.masked(first, end)
             if len(position_N) == 0:
@@ -205,33 +217,40 @@ def unmask(
             if finish is not None and finish():
                 return
             score_N, count = rule.select(step, position_N, candidates)
-            best = highest(length, position_N, score_N.cpu(), min(count, len(position_N)))
+            chosen = highest(length, position_N, score_N.cpu(), min(count, len(position_N)))
             token_N, confidence_N, _ = candidates
-            request.commit(position_N[best], token_N[best], confidence_N[best], "unmasked")
+            request.commit(position_N[chosen], token_N[chosen], confidence_N[chosen], "unmasked")
             if choice.options.stop_at_eos and fill_after_eos(request):
                 return
         request.finish(block)
 
 
 def highest(length: int, position_N: Tensor, score_N: Tensor, count: int) -> Tensor:
-    """Indices (count,) of the highest scores, those of ascending positions in a row of `length`."""
-    # Ranked over the whole row, as the official sampler does: equal confidences then fall the same
-    # way.
+    """Indices into position_N of the `count` highest scores, LongTensor (count,).
+
+    Args:
+        length: L, of the sequence.
+        position_N: ascending positions in the sequence.
+        score_N: their scores.
+        count: how many to take.
+    """
+    # topk is over the whole sequence, as in the official sampler, so that ties between equal
+    # confidences are broken as there.
     score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype)
     score_L[position_N] = score_N
     return torch.searchsorted(position_N, score_L.topk(count).indices)
 
 
 def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
-    """Steps of one block.
+    """The number of steps of one block.
 
     Args:
         length: tokens of the response.
         block_length: tokens of a block.
-        steps: of the response (None: as many as its tokens).
+        steps: steps of the whole response (None: one a token).
 
     Raises:
-        ValueError: steps that are no multiple of the blocks, or more than tokens.
+        ValueError: the steps are no multiple of the number of blocks, or exceed the tokens.
     """
     blocks = length // block_length
     steps = length if steps is None else steps

@@ -1,9 +1,9 @@
 """PC-Sampler: confidence weighted by position and by how rare a token is (Huang et al., arXiv
 2508.13021).
 
-LLaDA's loop with another score: exp(-lambda i) min(-p log f, alpha), where i is the position in its
-block, p the confidence and f the frequency of the token in a reference corpus. Shapes: N
-candidates, V vocabulary.
+LLaDA's loop with another score: exp(-lambda i) min(-p log f, alpha), where i is the index of the
+position in its block, p the confidence and f the frequency of the token in a reference corpus.
+Shapes: N candidates, V vocabulary.
 """
 
 from pathlib import Path
@@ -32,12 +32,12 @@ class PCSamplerOptions(UnmaskOptions, frozen=True, kw_only=True):
     """Options of the decoder `pc_sampler`.
 
     Attributes:
-        baseline: file of token counts, {"num_token": .., "p_baseline_dict": {id: count}} as the
-            official code has it; "nano" is the one that is shipped with nano; None takes every
-            token for as rare as any other.
+        baseline: file of token counts in the official code's format, {"num_token": ..,
+            "p_baseline_dict": {id: count}}; "nano" is the file that comes with nano (None: all
+            tokens are equally frequent).
         steps: forwards for the whole response (None: its length).
-        lambd: how much earlier positions come first.
-        alpha: bound on a token's rarity.
+        lambd: lambda, how strongly earlier positions are preferred.
+        alpha: upper bound on -p log f.
     """
 
     baseline: Path | None = None
@@ -50,7 +50,8 @@ def decode_pc_sampler(request: Request, options: PCSamplerOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: steps that do not fit its length and blocks, and a bad baseline.
+        ValueError: the steps do not fit the response's length and blocks, or the baseline cannot
+            be used.
     """
     steps = steps_per_block(request.length, request.block_length, options.steps)
     frequency_V = read_frequencies(options.baseline, request.backbone.vocab_size)
@@ -60,7 +61,7 @@ def decode_pc_sampler(request: Request, options: PCSamplerOptions) -> None:
 
 
 class Calibrated(Even):
-    """LLaDA's quotas, ranked by position and rarity."""
+    """LLaDA's quotas, filled in the order of position, confidence and rarity."""
 
     def __init__(
         self, request: Request, options: PCSamplerOptions, steps: int, frequency_V: Tensor
@@ -74,23 +75,26 @@ class Calibrated(Even):
         rarity_N = -candidates.confidence_N * torch.log(
             self._frequency_V[candidates.token_N] + EPSILON
         )
-        at_N = ((position_N - self._request.block_ends[0]) % self._request.block_length).float()
-        score_N = torch.exp(-self._options.lambd * at_N) * rarity_N.clamp(max=self._options.alpha)
+        # Counted from the first block's end: the prompt's length need not divide by the block
+        # length.
+        index_N = ((position_N - self._request.block_ends[0]) % self._request.block_length).float()
+        score_N = torch.exp(-self._options.lambd * index_N) * rarity_N.clamp(
+            max=self._options.alpha
+        )
         return score_N, self._quotas[step]
 
 
 def read_frequencies(baseline: Path | None, vocab_size: int) -> Tensor:
-    """How often a token comes in a reference corpus; one that does not come counts as one.
+    """The frequency of every token in a reference corpus, float32 (V,).
+
+    A token that the corpus does not have gets the frequency of one that it has once.
 
     Args:
-        baseline: a file, "nano", or None (`PCSamplerOptions`).
-        vocab_size: of the model (V).
-
-    Returns:
-        (V,) float32.
+        baseline: a file, "nano", or None, as in `PCSamplerOptions`.
+        vocab_size: V, of the model.
 
     Raises:
-        ValueError: the file cannot be read, or is no such file for this vocabulary.
+        ValueError: the file cannot be read, or is not for a vocabulary of this size.
     """
     if baseline is None:
         return torch.full((vocab_size,), 1 / vocab_size)
@@ -104,10 +108,11 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> Tensor:
             f"baseline {baseline} cannot be read: {type(error).__name__}: {error}"
         ) from error
     counts = corpus.p_baseline_dict
-    made_for = max([corpus.vocab_size or vocab_size, *(token + 1 for token in counts)])
-    if made_for != vocab_size:
+    # Official files do not name their vocabulary's size: there only a larger id shows a mismatch.
+    corpus_size = max([corpus.vocab_size or vocab_size, *(token + 1 for token in counts)])
+    if corpus_size != vocab_size:
         raise ValueError(
-            f"baseline {baseline} is of a vocabulary of {made_for} tokens, not {vocab_size};"
+            f"baseline {baseline} is of a vocabulary of {corpus_size} tokens, not {vocab_size};"
             " docs/methods.md makes one"
         )
     frequency_V = torch.full((vocab_size,), 1 / corpus.num_token)
@@ -118,7 +123,8 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> Tensor:
 
 
 class Corpus(msgspec.Struct):
-    """Token counts of a corpus, in the official code's format."""
+    """Token counts of a corpus, in the official code's format and, if known, its vocabulary
+    size."""
 
     num_token: Positive
     p_baseline_dict: dict[Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0)]]

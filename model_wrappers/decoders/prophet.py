@@ -1,10 +1,10 @@
 """Prophet: stop as soon as the answer is clear (Li et al., "Diffusion Language Models Know the
 Answer Before Decoding", arXiv 2508.19982).
 
-LLaDA's decoding, until the gap between the two highest logits, a mean over the positions of the
-answer, exceeds a threshold that falls as decoding goes on; then every mask gets its likeliest
-token. Shapes: L length of prompt and response, N candidates, M positions whose logits are read, A
-positions of the answer.
+This is LLaDA's decoding with an early exit. The gap between the two highest logits is averaged over
+the positions of the answer. Once it reaches a threshold, which falls as decoding goes on, every
+mask gets its likeliest token. Shapes: L length of prompt and response, N candidates, M positions
+whose logits are read, A positions of the answer.
 """
 
 import torch
@@ -25,12 +25,12 @@ class ProphetOptions(EndOptions, frozen=True, kw_only=True):
 
     Attributes:
         steps: forwards for the whole response without an exit (None: its length).
-        early: the gap that ends decoding, a difference of logits, in the first third of the steps.
-        mid: the same in the second third.
-        late: the same in the last third.
-        answer_start: index in the response of the answer's first token (None: all of the response
-            is the answer).
-        answer_length: its tokens, without those beyond the response.
+        early: the gap (a difference of logits) that ends decoding in the first third of the steps.
+        mid: the gap that ends it in the second third.
+        late: the gap that ends it in the last third.
+        answer_start: index in the response of the answer's first token (None: the whole response is
+            the answer).
+        answer_length: number of the answer's tokens; it may reach beyond the response.
     """
 
     steps: Positive | None = None
@@ -45,8 +45,8 @@ def decode_prophet(request: Request, options: ProphetOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: steps that do not fit its length and blocks, and an answer that begins outside
-            it.
+        ValueError: the steps do not fit the response's length and blocks, or the answer begins
+            outside the response.
     """
     steps = steps_per_block(request.length, request.block_length, options.steps)
     foresight = Foresight(request, options, steps * len(request.block_ends))
@@ -54,8 +54,7 @@ def decode_prophet(request: Request, options: ProphetOptions) -> None:
 
 
 class Foresight:
-    """What a step proposes at every mask of the response, and whether the answer is clear
-    already."""
+    """Proposes tokens at every mask of the response, and decides whether the answer is clear."""
 
     def __init__(self, request: Request, options: ProphetOptions, steps: int) -> None:
         self.choice = Choice(request, options)
@@ -76,7 +75,10 @@ class Foresight:
             )
 
     def propose(self, x_1L: Tensor, position_N: Tensor) -> Candidates:
-        """The candidates of a step; the answer and the masks of later blocks are read with them."""
+        """The candidates of a step.
+
+        The same forward reads the answer's positions and all masks of the response, for `finish`.
+        """
         masked_L = x_1L[0] == self._request.mask_id
         self._read_M = (masked_L | self._answer_L).nonzero()[:, 0]
         self._candidates = self.choice.propose(x_1L, self._read_M)
@@ -85,10 +87,11 @@ class Foresight:
         return Candidates(token_M[row_N], confidence_M[row_N], logits_MV)
 
     def finish(self) -> bool:
-        """Fill every mask if the answer is clear; whether it was."""
+        """Fill every mask if the answer is clear, and return whether it is."""
         self._step += 1
         if self._gap() < self._threshold():
             return False
+        # Answer positions that hold tokens already were read for the gap alone.
         masked_M = self._request.x_1L[0, self._read_M] == self._request.mask_id
         token_M, confidence_M, _ = self._candidates
         self._request.commit(
@@ -101,7 +104,8 @@ class Foresight:
         (row_A,) = to_device(logits_MV.device, self._answer_L[self._read_M].nonzero()[:, 0])
         first_A, second_A = logits_MV.index_select(0, row_A).topk(2, dim=-1).values.T
         (gap_A,) = to_host(first_A - second_A)
-        return float(sum(gap_A.tolist()) / len(gap_A))
+        # Summed in float64, whatever the logits' dtype: the mean is compared with a threshold.
+        return sum(gap_A.tolist()) / len(gap_A)
 
     def _threshold(self) -> float:
         options = self._options

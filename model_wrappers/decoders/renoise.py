@@ -2,9 +2,10 @@
 `generation_diffusion_gemma.py`).
 
 A canvas begins as random tokens. A step draws a token at every position, keeps those of least
-entropy within a bound on their summed entropy (after EB-Sampler, arXiv 2505.24857), and puts random
-tokens in the place of the rest. It ends when the likeliest tokens stay the same and the mean
-entropy is small; they are the canvas's tokens. Shapes: C positions of the canvas, V vocabulary.
+entropy within a bound on their summed entropy (after EB-Sampler, arXiv 2505.24857), and replaces
+the others by random tokens. The canvas ends when the likeliest tokens stay the same and the mean
+entropy is small; its tokens are these likeliest ones. Shapes: C positions of the canvas, V
+vocabulary.
 """
 
 import torch
@@ -20,13 +21,14 @@ class RenoiseOptions(Options, frozen=True, kw_only=True):
     """Options of the decoder `renoise`.
 
     Attributes:
-        steps: most steps a canvas.
-        entropy_bound: on the summed entropy, in nats, of what a step keeps but its largest.
-        t_min: temperature towards which the last step goes, linearly.
+        steps: the most steps of a canvas.
+        entropy_bound: bound, in nats, on the summed entropy of the tokens that a step keeps,
+            without the largest.
+        t_min: temperature that the steps approach, linearly.
         t_max: temperature of the first step.
-        stability: after how many steps with the same likeliest tokens a canvas may end.
-        confidence: which mean entropy, in nats, it must be below.
-        stop_at_eos: once a canvas has an end.
+        stability: number of earlier steps whose likeliest tokens a canvas must repeat to end.
+        confidence: the mean entropy, in nats, below which a canvas may end.
+        stop_at_eos: whether decoding ends with the first canvas that has an EOS or EoT.
     """
 
     steps: Positive = 48
@@ -43,7 +45,8 @@ class RenoiseOptions(Options, frozen=True, kw_only=True):
 
 
 def decode_renoise(request: Request, options: RenoiseOptions) -> None:
-    """Fill the response; its randomness is that of its own temperatures."""
+    """Fill the response. It is random at the request's temperature 0 too: the temperatures are
+    `t_max` to `t_min`."""
     x_1L = request.x_1L
     backbone = request.backbone
     sampler = request.sampler
@@ -55,8 +58,9 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
         count = len(block)
         at_C = torch.arange(begin, end)
         request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size))
+        # The model is conditioned on its logits of the step before (self-conditioning).
         previous_1CV = None
-        seen = list[Tensor]()
+        earlier = list[Tensor]()
         for left in range(options.steps, 0, -1):
             logits_1CV, encoded = backbone.denoise(
                 x_1L[:, :begin], x_1L[:, begin:end], previous_1CV, encoded
@@ -74,28 +78,30 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
                 probs_at(probs_CV, likeliest_C),
                 torch.distributions.Categorical(logits=previous_1CV[0]).entropy(),
             )
-            kept_C = within(entropy_C, options.entropy_bound)
-            request.commit(at_C[kept_C], drawn_C[kept_C], drawn_prob_C[kept_C], "unmasked")
+            fits_C = within(entropy_C, options.entropy_bound)
+            request.commit(at_C[fits_C], drawn_C[fits_C], drawn_prob_C[fits_C], "unmasked")
+            # Noise is drawn for all positions, as in the official sampler, so that its draws agree.
             noise_C = sampler.noise(count, backbone.vocab_size)
-            request.remask(at_C[~kept_C].tolist(), noise_C[~kept_C])
-            stable = len(seen) == options.stability and all(
-                bool((earlier_C == likeliest_C).all()) for earlier_C in seen
+            request.remask(at_C[~fits_C].tolist(), noise_C[~fits_C])
+            stable = len(earlier) == options.stability and all(
+                bool((earlier_C == likeliest_C).all()) for earlier_C in earlier
             )
-            seen = [*seen, likeliest_C][-options.stability :]
+            earlier = [*earlier, likeliest_C][-options.stability :]
             if stable and bool(entropy_C.mean() < options.confidence):
                 break
         request.commit(at_C, likeliest_C, likeliest_prob_C, "unmasked")
         if options.stop_at_eos and bool((is_end_C := torch.isin(likeliest_C, ends)).any()):
-            behind_C = at_C[int(is_end_C.int().argmax()) + 1 :]
-            request.commit(behind_C, backbone.eos_id, None, "filled")
+            # argmax gives the first of equal values, so the first end of the canvas.
+            after_end_C = at_C[int(is_end_C.int().argmax()) + 1 :]
+            request.commit(after_end_C, backbone.eos_id, None, "filled")
             rest = torch.arange(end, x_1L.shape[1])
             return request.commit(rest, backbone.eos_id, None, "filled")
         request.finish(block)
 
 
 def within(entropy_C: Tensor, bound: float) -> Tensor:
-    """Which positions of least entropy are within the bound on the sum of those before each, bool
-    (C,)."""
+    """Which positions a step keeps, bool (C,): each for which the sum of all lower entropies is at
+    most `bound`."""
     sorted_C, order_C = entropy_C.sort()
-    kept_C = sorted_C.cumsum(0) - sorted_C <= bound
-    return torch.zeros_like(kept_C).scatter(0, order_C, kept_C)
+    fits_C = sorted_C.cumsum(0) - sorted_C <= bound
+    return torch.zeros_like(fits_C).scatter(0, order_C, fits_C)

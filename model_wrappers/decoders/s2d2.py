@@ -2,13 +2,14 @@
 2603.25702).
 
 At block length 1 a block model is autoregressive. A step drafts every mask of the block in one
-pass, and a second pass has the target of each token of the first run of masks, given the drafts
-before it: they are accepted or corrected as in speculative sampling. Where too few drafts can be
-expected to be accepted, the step commits by a threshold, as `block` does. Source: phymhan/S2D2,
-`generate_ssd_policy.py`, without its other routing policies and its causal caches. With acceptance
-"match" it is Nemotron-Labs-Diffusion's linear speculation (SGLang, `linear_spec.py`), for models
-whose logits predict their own position. Shapes: N masked positions of the block, S those of their
-first run, M tokens of a verification, K kept, V vocabulary.
+pass. A second pass computes a target for each position of the first run of masks, given the drafts
+before it, and the drafts are accepted or corrected as in speculative sampling. If too few drafts
+are expected to be accepted, the step commits by a threshold instead, as `block` does. Source:
+phymhan/S2D2, `generate_ssd_policy.py`, without its other routing policies and its causal caches.
+With acceptance "match" it is Nemotron-Labs-Diffusion's linear speculation (SGLang,
+`linear_spec.py`), for models whose logits predict their own position. Shapes: N masked positions of
+the block, S those of their first run, M tokens of a verification, C clean ones of these, K cached
+tokens, V vocabulary.
 """
 
 import math
@@ -39,15 +40,15 @@ class S2D2Options(SampleOptions, frozen=True, kw_only=True):
     """Options of the decoder `s2d2`.
 
     Attributes:
-        steps: of a block, over which its positions are spread evenly (None: its length).
-        threshold: a confidence above it commits without verification.
+        steps: steps of a block, over which its positions are spread evenly (None: its length).
+        threshold: the confidence above which a draft is committed without verification.
         min_span: the shortest run of masks that is verified.
-        min_expected: how many drafts must be expected to be accepted.
+        min_expected: the least expected number of accepted drafts at which a run is verified.
         acceptance: at temperature 0, "ratio" accepts a draft with min(1, target / draft) of the
-            probabilities at temperature 1, as the official code does, and "match" if it is the
-            target's likeliest token. "block" is "ratio" with drafts accepted jointly
+            probabilities at temperature 1, as the official code does, and "match" accepts it if it
+            is the target's likeliest token. "block" is "ratio" with drafts accepted jointly
             (`sampling.block_accept`).
-        stop_at_eos: once a block is done.
+        stop_at_eos: whether decoding ends with a block that has EOS.
     """
 
     steps: Positive | None = None
@@ -59,11 +60,11 @@ class S2D2Options(SampleOptions, frozen=True, kw_only=True):
 
 
 def decode_s2d2(request: Request, options: S2D2Options) -> None:
-    """Fill the response. A mask that is chosen stays and is chosen again, as in the official
-    sampler.
+    """Fill the response. Where a mask is chosen it stays, and a later step chooses again, as in the
+    official sampler.
 
     Raises:
-        ValueError: a model whose logits predict the next position.
+        ValueError: the model's logits predict the next position.
     """
     if request.backbone.reads_at:
         raise ValueError(
@@ -77,18 +78,20 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             if not len(masked_N):
                 break
             draft, cache = draft_block(request, options, masked_N)
+            # A second pass pays only if enough drafts are accepted; by default it always runs.
             committed = 0
             if len(draft.at_S) >= options.min_span and draft.expected >= options.min_expected:
                 logits_SV = verify(request, block.start, draft, cache)
                 committed = commit_accepted(request, options, step, draft, logits_SV)
-            least = min(quota, len(masked_N)) - committed
-            if least > 0:
+            # A step that verified too few still fills its quota, from the draft after those.
+            remaining = min(quota, len(masked_N)) - committed
+            if remaining > 0:
                 commit_best(
                     request,
                     masked_N[committed:],
                     draft.token_N[committed:],
                     draft.confidence_N[committed:],
-                    least,
+                    remaining,
                     options.threshold,
                 )
         if options.stop_at_eos and fill_after_eos(request):
@@ -97,17 +100,16 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
 
 
 class Draft(NamedTuple):
-    """What a step proposes at the N masks of the block, the first S of which are a run without a
-    gap.
+    """A step's drafts for the N masks of the block, of which the first S are adjacent: the run.
 
     Attributes:
-        at_S: positions of the run.
-        token_N: tokens, on the CPU.
-        confidence_N: their probabilities.
-        expected: how many drafts of the run can be expected to be accepted.
-        draft_S: the run's tokens, where the model is, as are the next two.
-        probs_SV: what they were drawn from.
-        logits_SV: of the run.
+        at_S: positions of the run, on the CPU.
+        token_N: the drafts of all masks, on the CPU.
+        confidence_N: their probabilities, on the CPU.
+        expected: the expected number of accepted drafts of the run.
+        draft_S: the run's drafts, on the model's device.
+        probs_SV: the probabilities that these were drawn from, on the model's device.
+        logits_SV: the run's logits, on the model's device.
     """
 
     at_S: Tensor
@@ -122,7 +124,12 @@ class Draft(NamedTuple):
 def draft_block(
     request: Request, options: S2D2Options, masked_N: Tensor
 ) -> tuple[Draft, KeyValues]:
-    """Draft every mask of the block in one pass; its keys and values are kept."""
+    """Draft every mask of the block in one pass.
+
+    Returns:
+        The drafts, and the pass's keys and values.
+    """
+    # Masks are adjacent as long as their positions differ by 1.
     run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())
     logits_1NV, cache = request.backbone.context(request.x_1L, masked_N)
     with request.sampler.timed():
@@ -144,16 +151,25 @@ def draft_block(
 
 
 def judging_temperature(request: Request) -> float:
-    """That of the probabilities that judge drafts; at temperature 0 it is 1."""
+    """The temperature of the probabilities that judge drafts: the request's, or 1 if that is 0."""
+    # At temperature 0 both distributions would be one-hot, and every ratio 0 or 1.
     return request.temperature or 1.0
 
 
 def commit_accepted(
     request: Request, options: S2D2Options, step: int, draft: Draft, logits_SV: Tensor
 ) -> int:
-    """Commit the accepted drafts and the correction of the next one; how many positions.
+    """Commit the accepted drafts and the correction of the next one.
 
-    logits_SV: of the targets.
+    Args:
+        request: the response.
+        options: `acceptance` and the truncation.
+        step: number of the step in its block.
+        draft: the drafts.
+        logits_SV: the targets' logits.
+
+    Returns:
+        How many positions were committed.
     """
     sampler = request.sampler
     run = len(draft.at_S)
@@ -181,44 +197,52 @@ def commit_accepted(
 
 
 def expected(draft_SV: Tensor) -> Tensor:
-    """How many drafts can be expected to be accepted, (1,) (the official `soft_entropy_negexp`).
+    """The expected number of accepted drafts, (1,) (the official `soft_entropy_negexp`).
 
-    A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the
-    greatest one.
+    A draft is assumed to be accepted with probability exp(-H), H the entropy of its distribution as
+    a share of the largest possible one, log V.
+
+    Args:
+        draft_SV: probabilities of the drafts.
     """
     entropy_S = torch.special.entr(draft_SV).sum(-1) / math.log(draft_SV.shape[1])
+    # The n-th draft counts if the first n are all accepted; the sum of these chances is the mean.
     return torch.exp(-entropy_S).cumprod(0).sum(0, keepdim=True)
 
 
 def verify(request: Request, begin: int, draft: Draft, cache: KeyValues) -> Tensor:
-    """The targets' logits (S, V): a mask at each position sees the blocks before its own, and the
-    tokens before itself.
+    """The targets' logits (S, V), as at block length 1.
+
+    Each position of the run has a mask that sees all earlier blocks, and of its own block the clean
+    tokens and drafts before it.
 
     Args:
         request: the response.
-        begin: of the block.
+        begin: the block's first position.
         draft: the drafts.
-        cache: what the draft's pass kept, the block with its masks last, which is hidden again.
+        cache: keys and values of the draft's pass. The block with its masks is last in it; the
+            verification hides that part.
     """
     x_L = request.x_1L[0]
     at_S = draft.at_S
     draft_S = draft.token_N[: len(at_S)]
-    kept = cache.get_seq_length()
-    # the block's tokens, each seeing those before it
+    cached = cache.get_seq_length()
+    # The block's tokens up to the run's last mask, causal among themselves; the masks come after.
     chain_C = torch.arange(begin, int(at_S[-1]))
     position_M = torch.cat([chain_C, at_S])
     ids_M = torch.cat([x_L.index_put((at_S,), draft_S)[chain_C], x_L[at_S]])
     sees_MC = chain_C < position_M[:, None]
-    visible_MK = torch.cat([torch.arange(kept).expand(len(ids_M), -1) < begin, sees_MC], 1)
+    visible_MK = torch.cat([torch.arange(cached).expand(len(ids_M), -1) < begin, sees_MC], 1)
     visible_MK = torch.nn.functional.pad(visible_MK, (0, len(at_S)))
-    visible_MK[:, kept:] |= torch.eye(len(ids_M), dtype=torch.bool)
+    # Every token sees itself too.
+    visible_MK[:, cached:] |= torch.eye(len(ids_M), dtype=torch.bool)
     read_S = torch.arange(len(chain_C), len(ids_M))
     logits_1SV, _ = request.backbone.extend(ids_M[None], position_M, read_S, cache, visible_MK)
     return logits_1SV[0]
 
 
 def rejected(draft: Draft, accepted: int, target_SV: Tensor) -> Rejected:
-    """The drafts from the first that was not accepted on. target_SV: logits."""
+    """The drafts from the first one on that was not accepted. target_SV: the targets' logits."""
     run = len(draft.at_S)
     token_R = draft.token_N[accepted:run]
     draft_R, target_R = (

@@ -1,10 +1,11 @@
 """SSD: self-speculative decoding, lossless at temperature 0 (Gao et al., arXiv 2510.04147).
 
-The latest logits rank the masked positions of the block by confidence. The first of them form a
-chain of (position, token), and one batch verifies every prefix of it. A draft is accepted if
-one-token-a-step LLaDA would choose that position and token there, so the tokens are LLaDA's.
-Departures from the paper: a linear chain, as in the FeF-DLLM paper's reproduction, and temperature
-0 only. Shapes: L length, N masked positions, K nodes of a chain, V vocabulary.
+The latest logits rank the masked positions of the block by confidence. The first of these form a
+chain of drafts (position, token), and one batch verifies every prefix of the chain. A draft is
+accepted if LLaDA at one token a step would choose the same position and token after the drafts
+before it, so the tokens are LLaDA's. Departures from the paper: a linear chain, as in the FeF-DLLM
+paper's reproduction, and temperature 0 only. Shapes: L length, N masked positions, K nodes of a
+chain, V vocabulary.
 """
 
 from bisect import bisect_right
@@ -21,13 +22,17 @@ from model_wrappers.trace import How, Rejected, Window, ways_of
 
 
 class SSDOptions(EndOptions, frozen=True, kw_only=True):
-    """draft_length: most drafts in a chain."""
+    """Options of the decoder `ssd`.
+
+    Attributes:
+        draft_length: the most drafts in a chain.
+    """
 
     draft_length: Positive = 4
 
 
 class Link(NamedTuple):
-    """A link of a chain: a token at a position, and the confidence in it."""
+    """A draft of a chain: a position, its token, and the confidence in this token."""
 
     position: int
     token: int
@@ -35,18 +40,20 @@ class Link(NamedTuple):
 
 
 def decode_ssd(request: Request, options: SSDOptions) -> None:
-    """Fill the response; a window is one verified chain."""
+    """Fill the response; each verified chain is recorded as a window."""
     backbone = request.backbone
     x_1L = request.x_1L
     start = request.start
     choice = Choice(request, options)
     drafts: list[Link] = []
     rounds = 0
-    # Steps that one-token-a-step LLaDA would have made; a block takes as many as it has masks.
+    # LLaDA at one token a step takes as many steps for a block as it has masks. So the number of
+    # its steps that are done tells which block it would decode next, also in the middle of a chain.
     done = 0
     steps_to_end = [len(request.masked(start, end)) for end in request.block_ends]
     length = steps_to_end[-1]
 
+    # Index after the block that LLaDA decodes at this step.
     def block_end(step: int) -> int:
         return request.block_ends[min(bisect_right(steps_to_end, step), len(steps_to_end) - 1)]
 
@@ -60,15 +67,17 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
         # A node that fills the response chooses nothing.
         ends = [block_end(step) if step < length else 0 for step in steps]
         accepted, chain = verified(nodes_KL, drafts, position_N, choices, ends, request.mask_id)
+        # The node after the accepted drafts was run too: what it ranks first is certain.
         resolved = [*drafts[:accepted], *chain[:1]]
-        last: How = "corrected" if accepted < len(drafts) else "unmasked"
-        ways = ways_of(len(resolved), accepted, last)
+        last_way: How = "corrected" if accepted < len(drafts) else "unmasked"
+        ways = ways_of(len(resolved), accepted, last_way)
         positions, tokens, confidences = map(list, zip(*resolved, strict=True))
         request.commit(positions, tokens, confidences, ways)
         if drafts:
             if accepted < len(drafts):
-                rest = drafts[accepted:]
-                request.reject(partial(rejected, rest, position_N, logits_KNV[accepted:]))
+                request.reject(
+                    partial(rejected, drafts[accepted:], position_N, logits_KNV[accepted:])
+                )
             first = drafts[0].position - start
             request.record(Window(0, rounds, first, len(drafts), accepted, len(resolved)))
             rounds += 1
@@ -81,7 +90,8 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
 
 
 def filled(x_1L: Tensor, links: list[Link]) -> Tensor:
-    """The sequence with the first 0, 1, .. of the links filled in, (1 + number of links, L)."""
+    """The sequence with the first 0, 1, ... links filled in, LongTensor (1 + number of links,
+    L)."""
     rows_KL = x_1L.repeat(len(links) + 1, 1)
     for k, link in enumerate(links, 1):
         rows_KL[k:, link.position] = link.token
@@ -89,14 +99,16 @@ def filled(x_1L: Tensor, links: list[Link]) -> Tensor:
 
 
 class NodeChoice(NamedTuple):
-    """What a node chooses at every position: tokens (N,) and confidences (N,), on the CPU."""
+    """The tokens (N,) that a node chooses at N positions, and their confidences (N,), on the
+    CPU."""
 
     token_N: Tensor
     confidence_N: Tensor
 
 
 def choices_of(logits_KNV: Tensor, choice: Choice) -> list[NodeChoice]:
-    """What every node chooses, the host waiting once for all of them."""
+    """Choose tokens in every node by logits (K, N, V)."""
+    # All nodes at once: the host waits for the device once.
     token_M, confidence_M, _ = choice(logits_KNV.flatten(0, 1))
     shape = logits_KNV.shape[:2]
     nodes = zip(token_M.view(shape), confidence_M.view(shape), strict=True)
@@ -111,24 +123,25 @@ def verified(
     ends: list[int],
     mask_id: int,
 ) -> tuple[int, list[Link]]:
-    """Follow a chain as far as its nodes choose the drafts themselves.
+    """Accept the drafts of a chain as long as each node chooses the next draft itself.
 
     Args:
-        nodes_KL: the sequence, and with the first draft, etc.
+        nodes_KL: node k is the sequence with the first k drafts filled in.
         drafts: as many as there are nodes, or one fewer.
-        position_N: masked positions of the first node, and more.
-        choices: of every node there.
-        ends: where the block of each node ends.
-        mask_id: the mask.
+        position_N: positions at which the nodes choose; all masks of the first node are among them.
+        choices: every node's choices at these positions.
+        ends: for every node, the index after its block.
+        mask_id: the mask's id.
 
     Returns:
-        How many drafts are accepted, and what the node after these ranks, if it ran; else the one
-        before it.
+        The number of accepted drafts, and the ranking of the node after these. If that node did not
+        run, the ranking is that of the node before it.
     """
     accepted = 0
     chain: list[Link] = []
     while accepted < len(nodes_KL):
         chain = ranked(nodes_KL[accepted], position_N, choices[accepted], ends[accepted], mask_id)
+        # Position and token must agree; the confidence is that of other logits, and may differ.
         if accepted == len(drafts) or not chain or chain[0][:2] != drafts[accepted][:2]:
             break
         accepted += 1
@@ -138,23 +151,27 @@ def verified(
 def ranked(
     x_L: Tensor, position_N: Tensor, chosen: NodeChoice, end: int, mask_id: int
 ) -> list[Link]:
-    """The masked positions before `end` with the tokens that a node chooses, most confident
-    first."""
-    here_N = (x_L[position_N] == mask_id) & (position_N < end)
-    position_M = position_N[here_N]
-    token_M = chosen.token_N[here_N]
-    confidence_M = chosen.confidence_N[here_N]
+    """The masked positions before `end` with the tokens that a node chooses, in descending
+    confidence."""
+    is_masked_N = (x_L[position_N] == mask_id) & (position_N < end)
+    position_M = position_N[is_masked_N]
+    token_M = chosen.token_N[is_masked_N]
+    confidence_M = chosen.confidence_N[is_masked_N]
     order_M = highest(len(x_L), position_M, confidence_M, len(position_M))
-    return list(
-        map(Link, *(of_M[order_M].tolist() for of_M in (position_M, token_M, confidence_M)))
-    )
+    columns = (position_M, token_M, confidence_M)
+    return list(map(Link, *(column_M[order_M].tolist() for column_M in columns)))
 
 
 def rejected(links: list[Link], position_N: Tensor, logits_KNV: Tensor) -> Rejected:
-    """Links that were not accepted; of logits (K, N, V) at positions (N,) row k is the node that
-    judges link k."""
-    number = {position: n for n, position in enumerate(position_N.tolist())}
+    """The links that were not accepted, with their probabilities.
+
+    Args:
+        links: these links.
+        position_N: positions of the logits.
+        logits_KNV: row k is the node that judges link k.
+    """
+    index = {position: n for n, position in enumerate(position_N.tolist())}
     rows = range(len(links))
-    probs_KV = torch.softmax(logits_KNV[rows, [number[link.position] for link in links]], -1)
+    probs_KV = torch.softmax(logits_KNV[rows, [index[link.position] for link in links]], -1)
     positions, tokens, confidences = map(list, zip(*links, strict=True))
     return Rejected(positions, tokens, confidences, probs_KV[rows, tokens])

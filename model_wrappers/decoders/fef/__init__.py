@@ -1,7 +1,8 @@
 """FeF-DLLM, the paper's Algorithm 2.
 
-algorithm.py is its loop, state.py what the loop advances, targets.py where targets come from, and
-two_stream.py the same on top of cached keys and values.
+algorithm.py has its loop, state.py the state that the loop advances, targets.py the paper's
+verification, which computes the targets, and two_stream.py another verification, on cached keys and
+values.
 """
 
 from model_wrappers.decoders.fef.algorithm import decode_fef

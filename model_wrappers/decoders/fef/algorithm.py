@@ -1,7 +1,8 @@
 """FeF-DLLM: prefix-conditioned targets with speculative verification (the paper's Algorithm 2).
 
 Within a diffusion step the joint distribution of the committed tokens is the chain product of the
-targets (Theorem 1), whatever the draft and the window. Shapes: W window, V vocabulary.
+targets, for every draft and window (Theorem 1). The loop has the paper's names. Shapes: W window, V
+vocabulary.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
     """Fill the response of a request.
 
     Raises:
-        ValueError: options that the backbone cannot serve.
+        ValueError: the backbone does not support the options.
     """
     state = State(request, options)
     for block in request.blocks():
@@ -41,9 +42,11 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                 drafts = state.draft(window)  # z ~ rho
                 targets = state.targets(window, drafts)  # pi, one for each position
                 state.commit(window, accept(targets, drafts, request, options, state.unranked))
+            # Set in the last step only, with stop_at_eos.
             if state.after_eos:
                 request.commit(state.after_eos, request.backbone.eos_id, None, "filled")
                 return
+            # The last step's tokens are the response: nothing of it is corrupted again.
             if step < options.steps - 1:
                 state.remask_least_confident()
         request.finish(block)
@@ -58,15 +61,16 @@ def accept(
 ) -> Resolved:
     """Accept drafts from left to right, and correct the first that is rejected.
 
-    Draft z is accepted with probability min(1, pi(z) / rho(z)); the first other one is drawn from
-    norm(max(0, pi - rho)). Without drafts one token is drawn from its target.
+    Draft z is accepted with probability min(1, pi(z) / rho(z)). The first position whose draft is
+    rejected gets a token from norm(max(0, pi - rho)). Without drafts one token is drawn from its
+    target.
 
     Args:
-        targets: as many as there are drafts; one where there are no drafts.
-        drafts: of the window.
-        request: its temperature and sampler.
-        options: top_p and top_k, which pi and rho have alike; how drafts are accepted.
-        unranked: ids without confidence.
+        targets: pi of the window, one for each draft; one if there are no drafts.
+        drafts: the window's drafts, with rho.
+        request: the response, with its temperature and sampler.
+        options: top_p and top_k, which truncate pi and rho alike, and `acceptance`.
+        unranked: ids that are left out of the softmax which gives confidences.
     """
     logits_WV = targets.logits_WV
     temperature = request.temperature
@@ -77,6 +81,7 @@ def accept(
     if not drafts.tokens:
         accepted_1 = torch.zeros_like(limit_1)
         token_W = sample(logits_WV, temperature, sampler, limit_1, options)
+    # Greedy: pi and rho are one-hot, so that a draft is accepted if it is the target's token.
     elif temperature == 0:
         accepted_1, token_W = greedy_accept(likeliest(logits_WV), drafts.token_W, limit_1)
     else:
@@ -86,9 +91,11 @@ def accept(
             accepted_1, token_W = accept_drafts(
                 target_WV, drafts.probs_WV, drafts.token_W, sampler, limit_1
             )
+    # At temperature 1 whatever the request's: at temperature 0 every confidence would be 1.
     confidence_W = softmax_at(without(logits_WV, unranked), token_W)
     token_W, confidence_W, accepted_1, limit_1 = to_host(token_W, confidence_W, accepted_1, limit_1)
     accepted = int(accepted_1)
     verified = int(limit_1)
+    # One token after the accepted drafts, the correction, unless its position is in doubt.
     count = min(accepted + 1, verified)
     return Resolved(token_W[:count].tolist(), confidence_W[:count].tolist(), accepted, verified)

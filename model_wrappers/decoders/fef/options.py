@@ -6,8 +6,10 @@ from msgspec import Meta
 
 from model_wrappers.options import EndOptions, Positive, Share
 
+# Options that save calls or rows and leave the output law as it is.
 SAVINGS = ("skip_root_row", "reuse_drafts", "adaptive_window")
-OF_TWO_STREAMS = {"anchor": None, "refresh_below": None, "order": "left-to-right"}
+# Options of two streams alone; with verify="full" they must be as here.
+TWO_STREAM_DEFAULTS = {"anchor": None, "refresh_below": None, "order": "left-to-right"}
 
 
 class FeFOptions(EndOptions, frozen=True, kw_only=True):
@@ -15,34 +17,37 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
 
     `logits_eos_inf` takes EOS out of draft and target; `confidence_eos_eot_inf` takes EOS and EoT
     out of the confidence that ranks positions for re-masking; `stop_at_eos` acts in the last step,
-    once all before an EOS is resolved.
+    once every position before an EOS is resolved.
 
     Attributes:
-        steps: diffusion steps; all of a block's finish before the next block starts.
-        window: most drafts that are verified at once (k).
-        speculative: False decodes one position at a time from its target.
-        acceptance: "token" accepts each draft by itself, as the paper does; "block" those of a
-            window jointly (`sampling.block_accept`), at the same law and never fewer.
-        draft: the backbone of the draft probs; None is the target's.
+        steps: diffusion steps; each block finishes all of them before the next block starts.
+        window: the most drafts that are verified at once (k).
+        speculative: False decodes one position at a time from its target, without drafts.
+        acceptance: "token" accepts each draft by itself, as the paper does; "block" accepts the
+            drafts of a window jointly (`sampling.block_accept`): the same output law, and in
+            expectation never fewer accepted drafts.
+        draft: the backbone of the draft probs (None: the target's).
         remask_fraction: share of a block's predicted positions that is re-corrupted after a step,
-            the least confident first.
-        remask_below: of these, only those less confident than this (None: all; not in the paper).
+            the least confident ones.
+        remask_below: re-corrupt only those of these with a confidence below this (None: all; not in
+            the paper).
         confidence_scope: "all" ranks every position by its latest confidence, "pass" only those
             committed in the last pass (Algorithm 2 read literally).
-        kernel: the forward kernel of re-corruption, at its last time: "absorbing" masks positions,
-            "uniform" draws them anew, and a response of masks then starts from such draws.
-        verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens
-            instead of rows. The backbone must then have `extend`.
-        anchor: of two streams, unresolved positions per context pass, which windows do not cross
-            (None: all of the step's).
-        refresh_below: of two streams, a position with a best token of less probability gets a new
-            context pass, which gives it the paper's target (None: never).
-        order: of two streams, "confidence" resolves a segment from its most confident position on.
-        skip_root_row: where rho is pi itself, the first draft is accepted for certain, and its row
-            is not run.
-        reuse_drafts: draft probs come from the row of a verification in which just the accepted
-            drafts are filled in or, after re-masking, from the step before.
-        adaptive_window: how many drafts are verified is a function of rho, fixed before the drafts
+        kernel: the forward kernel of re-corruption, at its last time: "absorbing" masks positions;
+            "uniform" replaces them by random tokens, with which the response also begins.
+        verify: "full" computes the paper's targets; "two-stream" computes other ones, for which a
+            draft costs two tokens instead of a row. It needs a backbone with `extend`.
+        anchor: (two streams) number of unresolved positions that share a context pass; windows do
+            not cross it (None: all positions of the step).
+        refresh_below: (two streams) a position whose best token has less probability than this gets
+            a new context pass, and with it the paper's target (None: never).
+        order: (two streams) "confidence" resolves the positions of a segment in descending
+            confidence.
+        skip_root_row: if a window's first rho is known to be pi itself, the first draft is accepted
+            for certain, and its row is not run.
+        reuse_drafts: draft probs come from the last verification, from the row in which just the
+            accepted drafts are filled in; after re-masking, from the step before.
+        adaptive_window: the number of verified drafts is a function of rho, fixed before the drafts
             are drawn.
     """
 
@@ -64,12 +69,12 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     adaptive_window: bool = False
 
     def check(self) -> None:
-        """Rules between fields.
+        """Check that the options go together.
 
         Raises:
-            ValueError: options that do not go together.
+            ValueError: they do not.
         """
-        for name, default in OF_TWO_STREAMS.items():
+        for name, default in TWO_STREAM_DEFAULTS.items():
             value = getattr(self, name)
             if self.verify == "full" and value != default:
                 raise ValueError(f"{name}={value!r} needs verify='two-stream', not 'full'")

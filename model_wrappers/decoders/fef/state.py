@@ -1,9 +1,9 @@
-"""What FeF-DLLM's loop advances: the unresolved positions, their drafts, and the confidences.
+"""The state that FeF-DLLM's loop advances: the unresolved positions, their drafts, and confidences.
 
-The savings leave the output distribution as it is: accepting with min(1, pi / rho) and correcting
-from the residual gives pi for every rho that is fixed before the drafts are drawn from it (Theorem
-1). So draft probs may come from anywhere; only acceptance changes. Shapes: W window, V vocabulary,
-N committed positions.
+The savings do not change the output distribution. Accepting with min(1, pi / rho) and correcting
+from the residual samples pi for every rho that is fixed before the drafts are drawn from it
+(Theorem 1). So draft probs may come from anywhere; only the acceptance rate changes. Shapes: W
+window, V vocabulary, N committed positions.
 """
 
 import math
@@ -28,18 +28,20 @@ from model_wrappers.sampling import (
 from model_wrappers.trace import Rejected, Window, ways_of
 from model_wrappers.transfers import to_host
 
-# Adaptive window: a draft is verified if all before it are accepted with this probability.
+# With an adaptive window a draft is verified if, by the draft probs, all drafts before it are
+# accepted with at least this probability. On dev problems 0.02 saved more forwards than 0.05.
 LEAST_CHANCE = 0.02
 
 
 class Resolved(NamedTuple):
-    """What becomes of a window.
+    """The result of accepting a window's drafts.
 
     Attributes:
-        tokens: of its first positions; none where the first one is in doubt.
-        confidences: probabilities of these at temperature 1.
-        accepted: how many of them are accepted drafts.
-        verified: how many positions have a target; the next one, if any, is in doubt.
+        tokens: the tokens of the window's first positions; none if the first position is in doubt.
+        confidences: the tokens' probabilities at temperature 1.
+        accepted: how many of the tokens are accepted drafts.
+        verified: how many of the window's positions have a valid target; the position after them,
+            if the window has one, is in doubt.
     """
 
     tokens: list[int]
@@ -52,10 +54,10 @@ class State:
     """The state of Algorithm 2 on one response.
 
     Attributes:
-        unresolved: the block's positions that have no token in this step (J_t), ascending.
-        confidence: of the latest token at each position of the block (C).
-        after_eos: with stop_at_eos, what is left of the response once all up to an EOS is resolved.
-        unranked: ids without confidence.
+        unresolved: the block's positions that have no token yet in this step (J_t), ascending.
+        confidence: for each position of the block, the confidence of its latest token (C).
+        after_eos: with stop_at_eos, the positions after an EOS, once all up to it are resolved.
+        unranked: ids that are left out of the softmax which gives confidences.
     """
 
     def __init__(self, request: Request, options: FeFOptions) -> None:
@@ -71,23 +73,27 @@ class State:
         self.after_eos: list[int] = []
 
     def _corrupt_response(self) -> list[int]:
-        """The predicted positions (J_pred): those that hold masks; under the uniform kernel all
-        that were not given."""
+        """Corrupt the response, and return its predicted positions (J_pred).
+
+        These are the positions that hold masks; under the uniform kernel all that the caller did
+        not give.
+        """
         request = self._request
         masked = request.masked(request.start)
         noise = self._kernel.corrupt(request.x_1L[0, masked], 1.0, request.sampler)
         if self._options.kernel == "absorbing":
             return list(masked.tolist())
-        # Draws do not show which positions are corrupted, as masks do.
+        # A random token, unlike a mask, does not show that its position is corrupted, so `given`
+        # decides which positions are predicted.
         request.remask(masked.tolist(), noise)
         response = range(request.start, request.x_1L.shape[1])
         return [at for at in response if at not in request.given]
 
     def begin_block(self, block: range) -> None:
-        """Take the predicted positions of a block, all of which are unresolved."""
+        """Begin a block: all its predicted positions are unresolved."""
         self._block = block
         self.unresolved = [at for at in self._predicted if at in block]
-        # 0.29 * 100 is 28.999999999999996
+        # Rounded down, but 0.29 * 100 is 28.999999999999996 in floating point and means 29.
         self._n_rm = math.floor(self._options.remask_fraction * len(self.unresolved) + 1e-9)
         self.confidence: dict[int, float] = {}
         self._draft_logits: PositionLogits = {}  # of positions to come
@@ -97,13 +103,15 @@ class State:
         """Begin a diffusion step (s)."""
         self._step = step
         self._round = 0
-        self._segment: list[int] = []  # what the next windows are taken of
-        self._first_is_target = False  # at the next position the draft logits are the target's
+        self._segment: list[int] = []  # positions that the next windows are taken from
+        # Whether the draft logits at the next position are the target's own.
+        self._first_is_target = False
         if self._options.confidence_scope == "pass":
             self.confidence = {}
 
     def next_window(self) -> list[int]:
-        """The next unresolved positions, at most a window of them."""
+        """The next unresolved positions, at most `window` of them."""
+        # A used-up segment is followed by one with a context pass of its own.
         if not self._segment:
             self._segment = self._verifier.segment(self.unresolved)
             if self._verifier.context and self._one_model:
@@ -112,11 +120,15 @@ class State:
         return self._segment[: self._options.window]
 
     def draft(self, window: list[int]) -> Proposal:
-        """Draw drafts of a window (z ~ rho), fewer with an adaptive one; none without
-        speculation."""
+        """Draw drafts for a window (z ~ rho).
+
+        Without speculation there are none; with an adaptive window there may be fewer than
+        positions.
+        """
         self._drafts = Proposal([])
         if not self._options.speculative:
             return self._drafts
+        # The last verification or context pass may have left draft logits for the whole window.
         if any(at not in self._draft_logits for at in window):
             self._draft_logits = self._verifier.draft(self._segment)
             self._first_is_target = self._one_model
@@ -145,22 +157,23 @@ class State:
         return self._drafts
 
     def _chances(self, logits_WV: Tensor) -> Tensor:
-        """By the draft probs, the chance of each position that all before it are accepted and not
-        in doubt, (W,)."""
+        """For each position the chance, by the draft probs, that all drafts before it are accepted
+        and none of their positions is in doubt, (W,)."""
         best_W = best_probs(logits_WV)
         is_doubtful_W = self._verifier.in_doubt(self._segment, best_W)
+        # A draft from the target itself is accepted for certain.
         if self._first_is_target:
             best_W[:1].fill_(1)  # an item that is set would wait for the device
         accepted_W = best_W.masked_fill(is_doubtful_W, 0)
         return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
 
     def targets(self, window: list[int], drafts: Proposal) -> Targets:
-        """Verify a window: the targets (pi) of its positions, each given the drafts before it."""
+        """Verify a window: compute the targets (pi), each conditioned on the drafts before it."""
         self._targets = self._verifier.verify(self._segment, drafts)
         return self._targets
 
     def commit(self, window: list[int], resolved: Resolved) -> None:
-        """Resolve the first positions of the window that was verified last."""
+        """Commit the tokens of the window that was verified last."""
         tokens, confidences, accepted, verified = resolved
         positions = window[: len(tokens)]
         if tokens:
@@ -175,8 +188,9 @@ class State:
             self._keep_draft_logits(positions, accepted)
         self._segment = self._segment[len(tokens) :]
         if accepted == verified < len(self._targets.logits_WV):
-            self._segment = []  # the position in doubt begins a new one
+            self._segment = []  # the position in doubt begins a new one, with a fresh context
         self.unresolved = [at for at in self.unresolved if at not in positions]
+        # In earlier steps a position before the EOS may still be re-masked, and the EOS itself too.
         if self._options.stop_at_eos and self._step == self._options.steps - 1:
             end = min(self.unresolved, default=self._block.stop)
             if self._request.has_eos(end):
@@ -184,20 +198,20 @@ class State:
                 self.unresolved = []
 
     def _record(self, window: list[int], resolved: Resolved) -> None:
-        """Note the window, and before it the drafts that were not accepted."""
+        """Record the window and, before it, the drafts that were not accepted."""
         request = self._request
         drafts = self._drafts
         accepted = resolved.accepted
         committed = len(resolved.tokens)
         proposed = min(resolved.verified, len(drafts.tokens))
-        lost = slice(accepted, proposed)
+        not_accepted = slice(accepted, proposed)
 
         def rejected() -> Rejected:
             draft_N, target_N = to_host(
-                softmax_at(drafts.logits_WV[lost], drafts.token_W[lost]),
-                softmax_at(self._targets.logits_WV[lost], drafts.token_W[lost]),
+                softmax_at(drafts.logits_WV[not_accepted], drafts.token_W[not_accepted]),
+                softmax_at(self._targets.logits_WV[not_accepted], drafts.token_W[not_accepted]),
             )
-            return Rejected(window[lost], drafts.tokens[lost], draft_N, target_N)
+            return Rejected(window[not_accepted], drafts.tokens[not_accepted], draft_N, target_N)
 
         if accepted < proposed:
             request.reject(rejected)
@@ -208,26 +222,29 @@ class State:
         )
 
     def _keep_draft_logits(self, resolved: list[int], accepted: int) -> None:
-        """Keep what a window leaves for the drafts of the next one, and of the next step."""
+        """Keep the logits that the next window and the next step can use for drafts."""
         all_accepted = accepted == len(self._drafts.tokens)
         reuse = self._options.reuse_drafts
         if reuse:
             self._target_logits |= zip(resolved, self._targets.logits_WV, strict=False)
             self._draft_logits = self._targets.next_drafts.get(accepted, {})
+        # After a correction the next window gets new draft logits: those left do not know it.
         elif not all_accepted:
             self._draft_logits = {}
         self._first_is_target = reuse and all_accepted
 
     def remask_least_confident(self) -> None:
-        """Re-corrupt the n_rm positions of the lowest confidence; they are unresolved again.
+        """Re-corrupt the n_rm positions of the lowest confidence, which are then unresolved again.
 
-        With `remask_below` these are of the positions below it. With `reuse_drafts` the targets of
-        this step are the drafts of the next.
+        With `remask_below` only positions below it count. With `reuse_drafts` the targets of this
+        step give the draft probs of the next.
         """
         request = self._request
         below = math.inf if self._options.remask_below is None else self._options.remask_below
-        doubtful = {at: share for at, share in self.confidence.items() if share < below}
-        self.unresolved = sorted(lowest(doubtful, self._n_rm))
+        candidates = {
+            at: confidence for at, confidence in self.confidence.items() if confidence < below
+        }
+        self.unresolved = sorted(lowest(candidates, self._n_rm))
         clean = request.x_1L[0, self.unresolved]
         request.remask(self.unresolved, self._kernel.corrupt(clean, 1.0, request.sampler))
         self._draft_logits = self._target_logits
@@ -235,10 +252,10 @@ class State:
 
 
 def make_verifier(request: Request, options: FeFOptions) -> FullVerifier:
-    """The verification that targets come from.
+    """Make the verifier that computes the targets, by the option `verify`.
 
     Raises:
-        ValueError: what the backbone cannot serve.
+        ValueError: the backbone does not support the options.
     """
     backbone = request.backbone
     if backbone.max_length is not None and options.window > backbone.max_length:
@@ -252,6 +269,7 @@ def make_verifier(request: Request, options: FeFOptions) -> FullVerifier:
             "verify='two-stream' needs a backbone with cached attention (a method `extend`); use"
             " 'full'"
         )
+    # The token before is an extra token of the call, and finished blocks are not run again.
     if backbone.reads_at and request.grid is not None:
         raise ValueError(
             "verify='two-stream' needs the token before a position next to its query, and here it"
