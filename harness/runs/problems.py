@@ -153,11 +153,7 @@ def _json_fault(config: dict[str, Any]) -> str:
     """Where a dataset's file is no JSON; "" if all is well."""
     path = Path(config["path"])
     # math.json is the default of MATH's loader.
-    files = [
-        path,
-        *path.glob("*.jsonl"),
-        path / config.get("file_name", "math.json"),
-    ]
+    files = [path, *path.glob("*.jsonl"), path / config.get("file_name", "math.json")]
     for file in files:
         if not file.is_file() or file.suffix not in (".json", ".jsonl"):
             continue
