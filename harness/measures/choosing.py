@@ -87,16 +87,16 @@ def finalists(dev: pd.DataFrame) -> pd.DataFrame:
     """
     fronts = []
     for _, group in _rated(dev).groupby("decoder", sort=False):
-        left = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
+        rest = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
         room = FINALISTS
-        while room and len(left):
+        while room and len(rest):
             # Sorted by speed: a setting is on the front if it is more accurate than all faster
             # ones.
-            front = left[left["accuracy"] > left["accuracy"].cummax().shift(fill_value=-1.0)]
+            front = rest[rest["accuracy"] > rest["accuracy"].cummax().shift(fill_value=-1.0)]
             # The tail: the end of a front is slower and more accurate.
             fronts.append(front.tail(room))
             room -= len(fronts[-1])
-            left = left.drop(front.index)
+            rest = rest.drop(front.index)
     return pd.concat(fronts).sort_index()
 
 

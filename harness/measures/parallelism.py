@@ -98,8 +98,8 @@ def token_ledger(run: Run) -> pd.DataFrame:
     # An older record has no post_stop_tokens. They are then the rest of gen_length.
     pairs = zip(items["method"], items["suite"], strict=True)
     lengths = [setting_of(run, *pair).gen_length or math.nan for pair in pairs]
-    left = -items["content_tokens"] - items["eos_tokens"] + lengths
-    items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
+    remaining = -items["content_tokens"] - items["eos_tokens"] + lengths
+    items["post_stop_tokens"] = items["post_stop_tokens"].fillna(remaining)
     if not timed(run):
         items[["seconds", *UNTIL, "draw_seconds", "joules"]] = math.nan
     items["content"] = items["content_tokens"]
@@ -112,14 +112,14 @@ def token_ledger(run: Run) -> pd.DataFrame:
     ledger["seconds_per_item"] = groups["seconds"].mean()
     for name, share in SHARES.items():
         ledger[name] = groups["seconds"].quantile(share)
-    for name, (above, below) in DEFINITIONS.items():
+    for name, (numerator, denominator) in DEFINITIONS.items():
         # The mean of ratios gives short responses more weight than the ratio of sums.
         if name.endswith(MEAN_OF_RATIOS):
-            ratios = items[PAIR].assign(ratio=items[above] / items[below])
+            ratios = items[PAIR].assign(ratio=items[numerator] / items[denominator])
             ledger[name] = by_pair(ratios)["ratio"].mean()
         else:
-            both = by_pair(items.dropna(subset=[above, below]))
-            ledger[name] = both[above].mean() / both[below].mean().replace(0, math.nan)
+            both = by_pair(items.dropna(subset=[numerator, denominator]))
+            ledger[name] = both[numerator].mean() / both[denominator].mean().replace(0, math.nan)
     ledger[["flop", "joules"]] = groups[["flop", "joules"]].mean()
     ledger["peak_bytes"] = groups["peak_bytes"].max()
     drawing = items.dropna(subset=["draw_seconds", "seconds"]).groupby(PAIR, observed=True)
@@ -233,15 +233,15 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     scored = [name for name in methods if name in shares.index]
     if REFERENCE not in shares.index or len(scored) < 2:
         return []
-    shown = dict.fromkeys([REFERENCE, *scored])
-    wide = problems.loc[list(shown)].unstack("method").dropna()
+    compared = dict.fromkeys([REFERENCE, *scored])
+    wide = problems.loc[list(compared)].unstack("method").dropna()
     if wide.empty:
         return []
     count = len(wide)
     # Problems are drawn for all methods together: their curves are of the same problems.
-    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    resamples = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), RESAMPLES)
     # Row 0 is the problems themselves, the others are the resamples.
-    weights = np.vstack([np.ones(count), drawn])
+    weights = np.vstack([np.ones(count), resamples])
     totals = {name: weights @ wide[name].to_numpy(float) for name in sums.columns}
     names = list(wide["count"].columns)
     columns = [names.index(name) for name in scored]

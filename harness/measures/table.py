@@ -78,8 +78,8 @@ def checkpoint_names(run: Run, method: str) -> str:
     """The names of a method's checkpoints, several if they differ by suite; "-" if the record does
     not say."""
     models = run.config.models.get(run.config.methods[method].role, {})
-    used = [PurePath(models[suite]).name for suite in run.config.suites if suite in models]
-    return ", ".join(dict.fromkeys(used)) or "-"
+    names = [PurePath(models[suite]).name for suite in run.config.suites if suite in models]
+    return ", ".join(dict.fromkeys(names)) or "-"
 
 
 def timed(run: Run) -> bool:

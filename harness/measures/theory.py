@@ -235,10 +235,10 @@ def _passes(items: Items, pair: tuple[str, str], windows: pd.DataFrame) -> float
     return ratio_of_totals(committed, both["forwards"]) if committed.any() else math.nan
 
 
-def _ratio(items: Items, above: tuple[str, str], below: tuple[str, str]) -> float:
+def _ratio(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> float:
     """Total seconds of one method over those of another, over the items that both have; NaN without
     any."""
-    both = _shared(items, above, below)
+    both = _shared(items, pair, other)
     return ratio_of_totals(both["seconds"], both["seconds_other"]) if len(both) else math.nan
 
 

@@ -194,13 +194,13 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
     Args:
         at_start: of `receipt`, from the start of a session.
     """
-    used = {
+    percents = {
         "processor": at_start["busy_percent"],
         "GPU": (at_start["gpu"] or {}).get("busy_percent"),
     }
     busy = [
         f"{percent:.0f}% of the {name}"
-        for name, percent in used.items()
+        for name, percent in percents.items()
         if percent is not None and percent > BUSY
     ]
     if not busy:

@@ -396,12 +396,12 @@ def _shared(
     own_prompts = {}
     for name, model_prompts in others:
         pairs = zip(prompts, model_prompts, strict=True)
-        unlike = [item for item, pair in enumerate(pairs) if not torch.equal(*pair)]
-        if not unlike:
+        different = [item for item, pair in enumerate(pairs) if not torch.equal(*pair)]
+        if not different:
             continue
         if name not in causal or first in causal:
             raise UserError(
-                f"{suite}, item {unlike[0]}: {first} and {name} encode the prompt"
+                f"{suite}, item {different[0]}: {first} and {name} encode the prompt"
                 " differently, by their tokenizers or chat templates; give the models of all roles"
                 " but ar the same, or make a run of each"
             )

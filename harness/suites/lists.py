@@ -120,7 +120,7 @@ def right_lists(task: str, items: list[str], new: str, place: int = 0) -> list[l
     places = (place,) if task != kind else range(len(items) + (kind == "insert"))
     added = [] if kind == "remove" else [new]
     removed = int(kind != "insert")
-    return [[*items[:at], *added, *items[at + removed :]] for at in places]
+    return [[*items[:index], *added, *items[index + removed :]] for index in places]
 
 
 def list_is_right(

@@ -21,9 +21,9 @@ from harness.suites.spec import Problem
 DIGITS = "1234"
 EMPTY = "0"
 # The cells of columns, rows and boxes, numbered row by row: each of these has every digit once.
-COLUMNS = [range(at, 16, 4) for at in range(4)]
-ROWS = [range(at, at + 4) for at in range(0, 16, 4)]
-BOXES = [(at, at + 1, at + 4, at + 5) for at in (0, 2, 8, 10)]
+COLUMNS = [range(first, 16, 4) for first in range(4)]
+ROWS = [range(first, first + 4) for first in range(0, 16, 4)]
+BOXES = [(first, first + 1, first + 4, first + 5) for first in (0, 2, 8, 10)]
 UNITS = (*COLUMNS, *ROWS, *BOXES)
 OPERATIONS = {
     ast.Add: operator.add,
@@ -37,8 +37,8 @@ def draw_sudoku(rng: Random) -> Problem:
     """Draw a grid with four to ten empty cells, and a solution; there may be others."""
     solution = rng.choice(grids())
     puzzle = list(solution)
-    for at in rng.sample(range(16), rng.randint(4, 10)):
-        puzzle[at] = EMPTY
+    for cell in rng.sample(range(16), rng.randint(4, 10)):
+        puzzle[cell] = EMPTY
     cells = "".join(puzzle)
     question = f"Fill the Sudoku, where {EMPTY} is an empty cell:\n{written(cells)}"
     row = {"prompt": question, "answer": cells}
@@ -54,12 +54,12 @@ def grids() -> list[str]:
 
 def obeys_rules(cells: str) -> bool:
     """Whether every row, column and box of a grid has each digit once."""
-    return all({cells[at] for at in unit} == set(DIGITS) for unit in UNITS)
+    return all({cells[cell] for cell in unit} == set(DIGITS) for unit in UNITS)
 
 
 def written(cells: str) -> str:
     """A grid as text: four lines of four cells."""
-    return "\n".join(" ".join(cells[at : at + 4]) for at in range(0, 16, 4))
+    return "\n".join(" ".join(cells[first : first + 4]) for first in range(0, 16, 4))
 
 
 def sudoku_is_right(response: str, answer: str) -> bool:
