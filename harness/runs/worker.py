@@ -39,7 +39,7 @@ from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
-# Of a prefix-conditioned method's items every fifth one's single passes are timed.
+# Single passes are timed at every fifth item of a prefix-conditioned method.
 PASSES_EVERY = 5
 # Seconds that a number of threads is tried for.
 THREADS_SECONDS = 0.2
@@ -88,7 +88,7 @@ class Worker:
                     if not model.can_batch()
                 }
         data_description = describe_data(run, data)
-        # One hash of all prompts: it shows when workers, or sessions, have encoded others.
+        # A hash of all prompts, by which records of two runs can be compared.
         for job in jobs:
             hashes = "".join(map(hash_of, job.all_prompts))
             data_description["files"][job.suite] |= {
