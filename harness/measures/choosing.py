@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.schema import Setting
 from harness.records.store import Run
 from harness.stats import Flips, mean_difference_p_values
 
@@ -41,6 +40,11 @@ def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> p
         method = run.config.methods[name]
         items = run.items[run.items["method"].astype(str) == name].sort_values("item")
         by_suite = {str(suite): group for suite, group in items.groupby("suite", observed=True)}
+        settings = {}
+        for suite, setting in method.suites.items():
+            same = setting.gen_length == usual.get(suite)
+            lengths = {} if same else {"gen_length": setting.gen_length}
+            settings[suite] = lengths | {"block_length": setting.block_length, **setting.options}
         rows.append(
             {
                 "name": name,
@@ -48,10 +52,7 @@ def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> p
                 "role": method.role,
                 "checkpoint": ", ".join(dict.fromkeys(run.config.models[method.role].values())),
                 "method": method.method,
-                "settings": {
-                    suite: _options(setting, usual.get(suite))
-                    for suite, setting in method.suites.items()
-                },
+                "settings": settings,
                 "right": {
                     suite: group["correct"].to_numpy(dtype=float)
                     for suite, group in by_suite.items()
@@ -62,12 +63,6 @@ def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> p
             }
         )
     return pd.DataFrame(rows)
-
-
-def _options(setting: Setting, usual: int | None) -> dict[str, Any]:
-    """The lengths and options of a setting, without the usual gen_length."""
-    lengths = {} if setting.gen_length == usual else {"gen_length": setting.gen_length}
-    return lengths | {"block_length": setting.block_length, **setting.options}
 
 
 def finalists(dev: pd.DataFrame) -> pd.DataFrame:

@@ -35,11 +35,7 @@ WINDOW = 16
 SEQUENTIAL = "-nosd"
 COUNTS = ["proposed", "accepted", "committed"]
 # Column of the frame, in the paper's notation -> field of passes.jsonl.
-COSTS = {
-    "c": "plain",
-    "c_rho": "draft",
-    "c_pi": "verification",
-}
+COSTS = {"c": "plain", "c_rho": "draft", "c_pi": "verification"}
 # Column of the prediction -> column of the measured value.
 PREDICTED = {
     "predicted_over_sequential": "over_sequential",

@@ -366,11 +366,9 @@ def shipped(configuration: str) -> list[Config]:
             if name.endswith("_datasets"):
                 datasets += value
     if not datasets:
-        missing = f"configuration {configuration}"
-        if configuration in files:
-            missing += " with datasets"
+        kind = " with datasets" if configuration in files else ""
         similar = meant(configuration, sorted({*files} - {configuration}))
-        raise UserError(f"OpenCompass has no {missing}{similar}")
+        raise UserError(f"OpenCompass has no configuration {configuration}{kind}{similar}")
     return [_plain(dataset) for dataset in datasets]
 
 
