@@ -1,10 +1,10 @@
-"""Methods beside one of them, problem by problem; and a page's claims, which are such comparisons
-with one correction.
+"""Comparing methods with one reference, problem by problem; and a page's claims, which are such
+comparisons with one correction for all.
 
-A comparison has one of four words, by its interval after Holm over the family of comparisons that
-are made together: `ahead` if the whole interval is above 0 and the exact test agrees, `behind` if
-it is below, `level` if it lies within MARGIN points of 0, and otherwise `not shown`. Over several
-suites it is of their mean, each with the same weight.
+A comparison has one of four words. They depend on its interval after Holm's correction over all
+comparisons that are made together: `ahead` if the whole interval is above 0 and the exact test
+agrees, `behind` if it is below 0, `level` if it lies within MARGIN points of 0, and otherwise `not
+shown`. A comparison over several suites is of their mean, each with the same weight.
 """
 
 import math
@@ -35,29 +35,32 @@ from harness.stats import (
 )
 from model_wrappers.options import meant
 
-ALL = "all"  # the mean of all suites
-MARGIN = 2.0  # points
+# The suite of rows that are means over all suites.
+ALL = "all"
+# Points of accuracy within which two methods are level.
+MARGIN = 2.0
 NOT_SHOWN = "not shown"
 
 
 def against(run: Run, reference: str) -> pd.DataFrame:
-    """A row per method other than the reference and suite, and one of all suites (ALL).
-
-    items, lost, gained, same: of `Paired`; judged: its problems. points: 100 * (gained - lost) /
-    all judged items, with its 95% interval (`stats.mean_difference_interval`). holm_low, holm_high:
-    its interval after Holm over all rows; word: what it shows; needed: where that is nothing, how
-    many problems would show a difference like this. speed: the reference's total seconds / the
-    method's, with its bootstrap interval. Points and speed of ALL are plain means over the suites.
+    """Compare all methods of a run with a reference.
 
     Args:
         run: as read.
         reference: the method that all others are compared with.
 
     Returns:
-        The frame; NaN where there is nothing to compare.
+        A row per other method and suite, and per method one of all suites (ALL), whose points and
+        speed are plain means over the suites. NaN where there is nothing to compare.
+
+        items, lost, gained, same: of `Paired`; judged: its `problems`. points: 100 * (gained -
+        lost) / judged items, with its 95% interval (`stats.mean_difference_interval`). holm_low,
+        holm_high: its interval after Holm over all rows. word: what it shows. needed: if it shows
+        nothing, the number of problems at which such a difference would. speed: the reference's
+        total seconds / the method's, with its bootstrap interval.
 
     Raises:
-        UserError: the run has no such method with items, or no other shares any with it.
+        UserError: the run has no such method with items, or no other method shares any with it.
     """
     methods = list(method_labels(run))
     suites = list(suite_titles(run))
@@ -68,18 +71,19 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     pairs = paired(run, reference)
     rows = []
     for method in methods:
-        of_method = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
-        if method == reference or not of_method:
+        by_suite = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
+        if method == reference or not by_suite:
             continue
-        rows += [_row(method, suite, [pair]) for suite, pair in of_method.items()]
+        rows += [_row(method, suite, [pair]) for suite, pair in by_suite.items()]
+        # A mean over some of the suites has points, but no speed that compares with others.
         if len(suites) > 1:
-            whole = len(of_method) == len(suites)
-            rows.append(_row(method, ALL, list(of_method.values()), whole))
+            whole = len(by_suite) == len(suites)
+            rows.append(_row(method, ALL, list(by_suite.values()), whole))
     if not rows:
-        wrong = "no other method shares problems with it"
+        reason = "no other method shares problems with it"
         if not any(method == reference for method, _ in pairs):
-            wrong = "there are no items of it yet"
-        raise UserError(f"--against {reference}: {wrong}")
+            reason = "there are no items of it yet"
+        raise UserError(f"--against {reference}: {reason}")
     return with_words(pd.DataFrame(rows)).drop(columns="flips")
 
 
@@ -91,7 +95,9 @@ def outside_methods(run: Run) -> list[str]:
 
 
 def marks_against(run: Run, reference: str) -> dict[str, dict[Any, str]]:
-    """The letters of MARKS on differences: those of the method's number and of the reference's.
+    """The letters of MARKS on comparisons with a reference.
+
+    A comparison has the marks of both numbers, the method's and the reference's.
 
     Args:
         run: as read.
@@ -103,7 +109,7 @@ def marks_against(run: Run, reference: str) -> dict[str, dict[Any, str]]:
     frame = with_marks(measure(run), run, reference).set_index(PAIR)
     marks = {}
     for name, column in (("points", "accuracy_marks"), ("speed", "speed_marks")):
-        # who has fewer items than others says nothing of those that two methods share
+        # "i" (fewer items than other rows) is no matter here: both numbers are of shared items.
         letters: dict[Any, str] = frame[column].str.replace("i", "").to_dict()
         marks[name] = {
             pair: union(text, letters.get((reference, pair[1]), ""))
@@ -113,11 +119,11 @@ def marks_against(run: Run, reference: str) -> dict[str, dict[Any, str]]:
 
 
 def with_words(compared: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons that are made together, with holm_low, holm_high, word, and needed as `against`
-    has it.
+    """Add holm_low, holm_high, word and needed (see `against`) to comparisons made together.
 
     Args:
-        compared: columns judged, and flips, of each row the `stats.Flips` of its suites.
+        compared: a row per comparison, with the columns judged, and flips: the `stats.Flips` of its
+            suites.
     """
     flips: list[list[Flips]] = compared["flips"].tolist()
     p_values = [mean_difference_p_value(suites) if suites else math.nan for suites in flips]
@@ -125,23 +131,25 @@ def with_words(compared: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for number, level in enumerate(holm_levels(p_values)):
         low, high = mean_difference_interval(flips[number], level) if flips[number] else NOTHING
-        shown = word(100 * low, 100 * high, rejected=adjusted[number] < 1 - LEVEL)
+        # The interval is approximate: at a few flips it may exclude 0 where the exact test does
+        # not.
+        conclusion = word(100 * low, 100 * high, rejected=adjusted[number] < 1 - LEVEL)
         needed = math.nan
-        if shown == NOT_SHOWN:
+        if conclusion == NOT_SHOWN:
             needed = mean_difference_enough(flips[number], level, compared["judged"].iloc[number])
-        rows.append([100 * low, 100 * high, shown, needed])
+        rows.append([100 * low, 100 * high, conclusion, needed])
     names = ["holm_low", "holm_high", "word", "needed"]
     words = pd.DataFrame(rows, columns=names, index=compared.index)
     return compared.assign(**{name: words[name] for name in names})
 
 
 def word(low: float, high: float, margin: float = MARGIN, rejected: bool = True) -> str:
-    """What an interval of a difference shows, in one word.
+    """The word for an interval of a difference: ahead, behind, level or not shown.
 
     Args:
-        low, high: its ends.
-        margin: within which both are level.
-        rejected: whether a test agrees with an interval without 0.
+        low, high: the ends of the interval.
+        margin: the largest difference that counts as level.
+        rejected: whether the exact test rejects that there is no difference.
 
     Returns:
         The word; "" for no interval.
@@ -154,8 +162,8 @@ def word(low: float, high: float, margin: float = MARGIN, rejected: bool = True)
 
 
 def flips_of(pairs: Sequence[Paired]) -> list[Flips]:
-    """The counts of pairs that were judged, one per suite; of several seeds as many as they are
-    worth."""
+    """The counts (lost, gained, judged) of each suite with judged items. With several seeds they
+    are scaled to the number of independent verdicts."""
     return [
         (pair.worth * pair.lost, pair.worth * pair.gained, pair.worth * pair.judged)
         for pair in pairs
@@ -164,7 +172,7 @@ def flips_of(pairs: Sequence[Paired]) -> list[Flips]:
 
 
 def _row(method: str, suite: str, pairs: Sequence[Paired], whole: bool = True) -> dict[str, Any]:
-    """The row of a method over `pairs`, one per suite; it has a speed if they are the whole run's
+    """A row of `against`, over one pair per suite. It has a speed if these are all suites (`whole`)
     and were timed."""
     flips = flips_of(pairs)
     points = mean_difference(flips) if flips else math.nan
@@ -186,15 +194,22 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], whole: bool = True) -
     }
 
 
-SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
+# A ratio of seconds is level if its whole interval is nearer to 1 than this.
+SAME_SPEED = 0.05
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A comparison that a page makes, in words; record: folder of the run, below the file's.
+    """A comparison that a page makes.
 
-    suites: some of the run's, [] for all. measure: points of accuracy, or speed (times the
-    reference's), each a mean over the suites. at_least: a goal, which holds if the interval lies
-    above it, in points or as a ratio; it is written down before the run.
+    Attributes:
+        claim: the claim in words.
+        record: the folder of the run, below the folder of the claims' file.
+        method: that is compared.
+        reference: the method that it is compared with.
+        suites: some of the run's; [] for all.
+        measure: points of accuracy, or speed (times the reference's); means over the suites.
+        at_least: a goal, written down before the run, in points or as a ratio. It holds if the
+            whole interval lies above it.
     """
 
     claim: Annotated[str, Meta(min_length=1)]
@@ -213,7 +228,11 @@ class Claims(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """The claims of a TOML file. Raises UserError if it cannot be read, or has something else."""
+    """The claims of a TOML file.
+
+    Raises:
+        UserError: it cannot be read, or is no file of claims.
+    """
     keys = f"the keys of a [[claim]] are {', '.join(Claim.__struct_fields__)}"
     with explained(
         f"{path} is no file of claims", OSError, ValueError, msgspec.ValidationError, instead=keys
@@ -222,33 +241,41 @@ def read_claims(path: Path) -> list[Claim]:
 
 
 def records_of(claims: list[Claim], folder: Path) -> dict[str, list[Run]]:
-    """The records of claims, below `folder`, with their timed sessions. Raises UserError as
-    `timed_sessions` does."""
+    """The timed sessions of each claim's run, by the claim's `record`.
+
+    Args:
+        claims: of `read_claims`.
+        folder: the folder that the records are in.
+
+    Raises:
+        UserError: as `timed_sessions`.
+    """
     records = dict.fromkeys(claim.record for claim in claims)
     return {record: timed_sessions(folder / record) for record in records}
 
 
 def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
-    """A row per claim.
-
-    value: points, or speed as of `against`, the mean of the record's timed sessions. low, high: its
-    interval after Holm over all claims of points, or at the level of Bonferroni over all claims of
-    speed; of several sessions one that covers each session's. goal: whether the interval lies above
-    at_least, "" without one. others: how many other settings of the method's decoder the record
-    has, whose best this may be. sessions: the speed in each of several, by threads. marks: letters
-    of MARKS on what is compared.
+    """Check claims against their records.
 
     Args:
         claims: of `read_claims`.
         runs: of `records_of`.
 
     Returns:
-        The frame, for the CSV all but marks.
+        A row per claim; the CSV has all columns but marks.
+
+        value: points, or speed as in `against`, the mean of the timed sessions. low, high: its
+        interval, of points after Holm over all claims of points, of speed at Bonferroni's level
+        over all claims of speed; with several sessions it covers the interval of each. goal:
+        whether the interval lies above at_least, "" without a goal. others: the number of other
+        settings of the method's decoder in the record, of which this may be the best. sessions: the
+        speed of each of several sessions, by threads. marks: letters of MARKS on both numbers.
 
     Raises:
-        UserError: a record, method or suite is not there, or a speed is of a run that was not
-            timed.
+        UserError: a method or suite is missing, or a claim of speed is of a run that was not timed.
     """
+    # Bonferroni's level: a bootstrap interval comes without the p-value that Holm's procedure
+    # orders.
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
     frame = pd.DataFrame([_claim_row(claim, runs[claim.record], level) for claim in claims])
     compared = dict.fromkeys((claim.record, claim.reference) for claim in claims)
@@ -264,8 +291,10 @@ def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
         frame.loc[points, ["low", "high", "word"]] = words.to_numpy()
     goals = []
     for claim, low in zip(claims, frame["low"], strict=True):
-        shown = "holds" if claim.at_least is not None and low > claim.at_least else NOT_SHOWN
-        goals.append("" if claim.at_least is None else shown)
+        goal = ""
+        if claim.at_least is not None:
+            goal = "holds" if low > claim.at_least else NOT_SHOWN
+        goals.append(goal)
     return frame.assign(goal=goals, marks=texts).drop(columns=["judged", "flips"])
 
 
@@ -274,7 +303,7 @@ def _suites(claim: Claim, run: Run) -> list[str]:
 
 
 def _pairs(claim: Claim, run: Run) -> list[Paired]:
-    """The method beside the reference on the claim's suites."""
+    """The method compared with the reference on each of the claim's suites."""
     where = f"claim {claim.claim!r}: {run.folder}"
     for name in (claim.method, claim.reference):
         if name not in method_labels(run):
@@ -291,8 +320,7 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
 
 
 def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
-    """A claim's row, with the counts that `with_words` reads; points have their interval from
-    there."""
+    """A claim's row, with the counts that `with_words` needs to add the interval of points."""
     run = runs[0]
     labels = method_labels(run)
     titles = suite_titles(run)
@@ -325,8 +353,8 @@ def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
 
 
 def _speed_of_sessions(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
-    """The mean speed of a claim over timed sessions, an interval that covers each one's, its word,
-    and the speeds by threads."""
+    """The mean speed of a claim over timed sessions, an interval that covers that of each, its
+    word, and the speeds by threads."""
     rows = []
     for run in runs:
         value, low, high = speed_of(_pairs(claim, run), level)
@@ -335,6 +363,7 @@ def _speed_of_sessions(claim: Claim, runs: list[Run], level: float) -> dict[str,
         threads = (run.speed or run).meta.environment.get("threads")
         rows.append({"value": value, "low": low, "high": high, "threads": threads})
     speeds = pd.DataFrame(rows)
+    # The interval covers that of each session, so that a claim must hold in all of them.
     low = speeds["low"].min()
     high = speeds["high"].max()
     texts = []

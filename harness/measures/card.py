@@ -1,7 +1,7 @@
-"""The run card: what a reader must know of a run beside its numbers, as key and value.
+"""The run card: what a reader must know of a run in addition to its numbers, as keys and values.
 
-It stands beside a table in the report, below it in Markdown, and as comments in LaTeX. What the
-keys mean is in docs/measuring.md.
+It stands next to a table in the report, below it in Markdown, and as comments in LaTeX.
+docs/measuring.md explains the keys.
 """
 
 from collections import Counter
@@ -29,10 +29,13 @@ from harness.suites.registry import FOREIGN, SUITES, suite_named
 
 Card = dict[str, str]
 FEF_ROLES = ("fef", "two-stream")
-DIGITS = 8  # of a hash or a commit
-FEWEST = 9  # LLaDA's items on a suite, for a third to have three
-IDLE = 0x1  # NVML's bit for clocks that are low because there is nothing to do
-# of the configuration, where they are not as usual
+# Of a hash or a commit.
+DIGITS = 8
+# LLaDA's items on a suite that `drift` needs, so that a third of them has three.
+FEWEST = 9
+# NVML's bit for clocks that are low because there is nothing to do.
+IDLE = 0x1
+# Fields of the configuration that the card has if they are not as usual.
 CONFIGURED = (
     "temperature",
     "seed",
@@ -43,12 +46,13 @@ CONFIGURED = (
     "graphs",
 )
 USUAL = (None, UNSET, 0, False)
-# what decides where a response ends
+# Options that decide where a response ends.
 END_OPTIONS = ("stop_at_eos", "logits_eos_inf", "confidence_eos_eot_inf")
 
 
 def card_of(run: Run, frame: pd.DataFrame) -> Card:
-    """The card of a run, the most important first; without what the record does not say.
+    """The card of a run, the most important keys first, without those that the record says nothing
+    about.
 
     Args:
         run: as read.
@@ -89,15 +93,15 @@ def card_of(run: Run, frame: pd.DataFrame) -> Card:
 
 
 def card_line(run: Run, frame: pd.DataFrame) -> str:
-    """The card as a text of one line."""
+    """The card of a run as one line of text, see `card_of`."""
     return "; ".join(f"{key}: {value}" for key, value in card_of(run, frame).items())
 
 
 def _problems(run: Run, frame: pd.DataFrame) -> Card:
-    """How many problems of which files, of several seeds each once; and how many responses, if not
-    all methods have all of them."""
+    """The number of problems and their files; the number of responses, if some are missing."""
     draws = run.config.draws
     counts = frame.groupby("suite")["items"].max()
+    # Items number every problem once for each seed.
     if len(draws) > 1:
         counts = checked_items(run).groupby("suite", observed=True)["problem"].nunique()
     responses = int(frame["items"].sum())
@@ -114,7 +118,8 @@ def _problems(run: Run, frame: pd.DataFrame) -> Card:
 
 
 def _file_name(suite: SuiteName) -> str:
-    """OpenCompass's configuration or the file of questions, with hashes; "" of generated ones."""
+    """OpenCompass's configuration or the file of questions, with hashes; "" if problems are
+    generated."""
     if suite.configuration is not UNSET:
         return _hashed(suite.configuration, suite.configuration_sha256)
     questions = suite.questions
@@ -129,14 +134,14 @@ def _hashed(name: str, digest: Any) -> str:
 
 
 def _lengths(run: Run, suite: str) -> str:
-    """The tokens of a response to a suite."""
+    """The set lengths of responses to a suite, in tokens."""
     lengths = {setting_of(run, method, suite).gen_length for method in run.config.methods}
     known = sorted(length for length in lengths if length is not None)
     return " or ".join(map(str, known))
 
 
 def _weights(run: Run) -> str:
-    """The models, where they lie left out, with their parameters; shipped: this project's own."""
+    """The models by name, without folders, with their parameters; "shipped" with this project."""
     texts = []
     for model in run.meta.weights.values():
         about = []
@@ -150,7 +155,8 @@ def _weights(run: Run) -> str:
 
 
 def _machine(run: Run) -> Card:
-    """Device, threads, dtype and workers: how many of which kind in all, and on how many hosts."""
+    """Device, threads, dtype, and the workers of all sessions: their kinds and numbers, and the
+    number of hosts."""
     environment = run.meta.environment
     device = environment.get("device") or ""
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
@@ -172,19 +178,19 @@ def _machine(run: Run) -> Card:
 
 
 def _devices(environment: Mapping[str, Any]) -> str:
-    """How many modules of a model are on which device, for models that are on several."""
+    """The number of a model's modules on each device, for models with a device map."""
     texts = []
     for name, modules in (environment.get("device_map") or {}).items():
         counts = Counter(modules.values())
-        placed = _listed(
+        devices = _listed(
             f"{device} ({count} of {len(modules)} modules)" for device, count in counts.items()
         )
-        texts.append(f"{PurePath(name).name} on {placed}")
+        texts.append(f"{PurePath(name).name} on {devices}")
     return "; ".join(texts)
 
 
 def _speed(run: Run) -> Card:
-    """What the seconds are of, where they are not this run's."""
+    """The run from which the seconds are, if they are not this run's own."""
     if not timed(run):
         batch = run.config.batch
         return {"seconds": "not for comparison", "batch": "" if batch is UNSET else str(batch)}
@@ -204,42 +210,46 @@ def _speed(run: Run) -> Card:
 
 
 def drift(run: Run) -> tuple[float, str] | None:
-    """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0.
+    """The largest change of LLaDA's speed within the run, and the suite where it occurred.
 
-    Of a suite with FEWEST items: median seconds per forward of LLaDA's last third, in the order of
-    items.jsonl, / that of its first third, minus 1. Each worker's items are taken by themselves.
+    The change on a suite is the median seconds per forward of the last third of LLaDA's items, in
+    the order of items.jsonl, over that of the first third, minus 1. Each worker counts separately.
+
+    Args:
+        run: as read.
 
     Returns:
-        A share and the suite; None without enough items.
+        The change farthest from 0 and the suite; None if no suite has FEWEST items.
     """
     items = run.items[run.items["method"] == REFERENCE]
-    spent = items[["seconds", "forwards"]].astype(float)
-    paces = spent["seconds"] / spent["forwards"]
-    by = [items["suite"]]
+    costs = items[["seconds", "forwards"]].astype(float)
+    # Per forward: later problems may be longer or shorter than earlier ones.
+    paces = costs["seconds"] / costs["forwards"]
+    keys = [items["suite"]]
     if "worker" in items:
-        by.append(items["worker"].fillna(""))
-    moved = []
-    for key, pace in paces.groupby(by, sort=False, observed=True):
+        keys.append(items["worker"].fillna(""))
+    changes = []
+    for key, pace in paces.groupby(keys, sort=False, observed=True):
         third = len(pace) // 3
         if len(pace) >= FEWEST:
             ratio = pace.iloc[-third:].median() / pace.iloc[:third].median()
-            moved.append((float(ratio - 1), str(key[0])))
-    return max(moved, key=lambda share: abs(share[0]), default=None)
+            changes.append((float(ratio - 1), str(key[0])))
+    return max(changes, key=lambda change: abs(change[0]), default=None)
 
 
 def _drift_text(run: Run) -> str:
-    moved = drift(run) if timed(run) else None
-    return "" if moved is None else f"{100 * moved[0]:+.0f}% ({suite_titles(run)[moved[1]]})"
+    change = drift(run) if timed(run) else None
+    return "" if change is None else f"{100 * change[0]:+.0f}% ({suite_titles(run)[change[1]]})"
 
 
 def _share(flags: pd.Series) -> str:
-    """How many responses have a flag; "" for none."""
+    """The number of responses with a flag, as text; "" for none."""
     count = int(flags.sum())
     return f"{count} of {len(flags)}" if count else ""
 
 
 def _sessions(run: Run) -> dict[str, Any]:
-    """What disturbed the sessions that the seconds are of."""
+    """Signs of disturbance in the sessions from which the seconds are."""
     sessions = run.meta.sessions
     starts = [(session.get("start") or {}).get("busy_percent") for session in sessions]
     disturbed = run.items.reindex(columns=["disturbed"])
@@ -254,7 +264,7 @@ def _sessions(run: Run) -> dict[str, Any]:
 
 
 def _throttling(sessions: list[dict[str, Any]]) -> str:
-    """The reasons that GPUs gave at the end of sessions."""
+    """NVML's throttle reasons at the end of sessions, without idleness."""
     receipts = [*sessions]
     for session in sessions:
         receipts += (session.get("workers") or {}).values()
@@ -264,23 +274,24 @@ def _throttling(sessions: list[dict[str, Any]]) -> str:
 
 
 def _left_out(run: Run) -> str:
-    """Responses that ended their workers, and were not decoded later."""
+    """The number of responses that killed their workers and were not decoded later, and why."""
     rows = [row for session in run.meta.sessions for row in session.get("left_out", [])]
-    there = set(run.items.reindex(columns=KEY).itertuples(index=False, name=None))
+    recorded = set(run.items.reindex(columns=KEY).itertuples(index=False, name=None))
     reasons = {key_of(row): row["reason"] for row in rows}
-    missing = [reason for key, reason in reasons.items() if key not in there]
+    missing = [reason for key, reason in reasons.items() if key not in recorded]
     return f"{len(missing)} ({'; '.join(dict.fromkeys(missing))})" if missing else ""
 
 
 def _misjudged(run: Run) -> dict[str, str]:
-    """By suite why OpenCompass's configuration does not suit the prompts."""
+    """By suite the reason why OpenCompass's configuration does not suit the prompts."""
+    # The record may have suites of a plugin that is not loaded here.
     known = [name for name in run.config.suites if name in SUITES or name.startswith(FOREIGN)]
     reasons = {name: suite_named(name).misjudged(run.config.prompt) for name in known}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _unlike_authors(run: Run) -> dict[str, str]:
-    """By suite what the base model's authors decode with, where no method does."""
+    """By suite the decoder and options of the base model's authors, if no method has them."""
     config = run.config
     texts = {}
     for suite, model in config.models.get("base", {}).items():
@@ -288,21 +299,22 @@ def _unlike_authors(run: Run) -> dict[str, str]:
         if entry is None or config.generated:
             continue
         decoding = entry.decoding_on(suite)
-        theirs = decoding.settings()
-        alike = [
+        published = decoding.settings()
+        matches = [
             name
             for name, method in config.methods.items()
             if method.method == decoding.decoder
-            and theirs.items() <= options_of(run, name, suite).items()
+            and published.items() <= options_of(run, name, suite).items()
         ]
-        if not alike:
-            settings = [f"{name}={value}" for name, value in theirs.items()]
+        if not matches:
+            settings = [f"{name}={value}" for name, value in published.items()]
             texts[suite] = f"{_listed([decoding.decoder, *settings])}: {entry.source}"
     return texts
 
 
 def _same_problems(run: Run) -> str:
-    """Suites of one file, which means and intervals over suites take for problems of their own."""
+    """Groups of suites with the same file of problems. Means over suites count these problems more
+    than once, and intervals take them for independent."""
     titles = suite_titles(run)
     suites: dict[str, list[str]] = {}
     for suite, file in run.meta.files.items():
@@ -312,29 +324,30 @@ def _same_problems(run: Run) -> str:
 
 
 def _settings(run: Run, method: str) -> str:
-    """In what a method's settings are not LLaDA's, and where they come from, by suite."""
+    """The settings of a method that are not LLaDA's, and their sources, by suite."""
     suites = run.config.methods[method].suites
     texts = {suite: _listed(unlike_reference(run, method, suite)) for suite in suites}
     return _by_suite(run, {suite: text for suite, text in texts.items() if text})
 
 
 def unlike_reference(run: Run, method: str, suite: str) -> list[str]:
-    """A method's lengths and ends that are not LLaDA's on a suite, and its settings' sources.
+    """A method's lengths and end options that are not LLaDA's on a suite, and its settings'
+    sources.
 
     Args:
-        run: that it is of.
-        method: of the run.
-        suite: of its settings.
+        run: as read.
+        method: the method's key.
+        suite: the suite's name.
 
     Returns:
-        Texts `name=value`; none of what the record does not say.
+        Texts `name=value`, without values that the record does not have.
     """
     setting = setting_of(run, method, suite)
-    usual = _ends(run, REFERENCE, suite) if REFERENCE in run.config.methods else {}
+    reference = _ends(run, REFERENCE, suite) if REFERENCE in run.config.methods else {}
     differences = {
         name: value
         for name, value in _ends(run, method, suite).items()
-        if None not in (value, usual.get(name)) and value != usual[name]
+        if None not in (value, reference.get(name)) and value != reference[name]
     }
     differences |= {
         "published": setting.published,
@@ -345,16 +358,17 @@ def unlike_reference(run: Run, method: str, suite: str) -> list[str]:
 
 
 def _ends(run: Run, method: str, suite: str) -> dict[str, Any]:
-    """Where a method's responses end, and their blocks; None where the record does not say."""
+    """A method's lengths and end options on a suite; None if the record does not say."""
     setting = setting_of(run, method, suite)
     ends = {name: bool(setting.options.get(name)) for name in END_OPTIONS}
+    # An autoregressive model always stops at EOS, and has no such option.
     if run.config.methods[method].role == "ar":
         ends["stop_at_eos"] = True
     return {"gen_length": setting.gen_length, "block_length": setting.block_length, **ends}
 
 
 def _by_suite(run: Run, values: Mapping[str, object] | pd.Series) -> str:
-    """Values by suite as one text: the value alone where all suites have the same."""
+    """Values by suite as one text: a value that all suites share stands alone."""
     suites: dict[str, list[str]] = {}
     for suite, title in suite_titles(run).items():
         if suite in values:

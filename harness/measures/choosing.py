@@ -1,5 +1,4 @@
-"""The rule that chooses among settings and checkpoints, from their verdicts and seconds on dev
-problems."""
+"""The rule that chooses settings and checkpoints by their verdicts and seconds on dev problems."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +10,11 @@ from harness.errors import UserError
 from harness.records.store import Run
 from harness.stats import Flips, mean_difference_p_values
 
-ALPHA = 0.05  # of the test that a setting is below LLaDA's best
+# The size of the test that a setting is below LLaDA's best.
+ALPHA = 0.05
 GOALS = ("fast", "accurate")
-FINALISTS = 4  # of each decoder that all dev problems are decoded with
+# Settings of each decoder that decode all dev problems.
+FINALISTS = 4
 RULE = (
     f"of each decoder's settings and checkpoints {FINALISTS} go on from the first dev problems to"
     " all of them, first those that no other beats in accuracy and speed; of these, fast is the"
@@ -23,16 +24,27 @@ RULE = (
 
 
 def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> pd.DataFrame:
-    """A row for each of these methods of a dev run, as `choose` takes them. decoders: whose setting
-    each method is.
+    """The methods of a dev run, a row each, for `finalists` and `choose`.
 
-    usual: tokens of a response by suite; others are part of a setting.
+    Args:
+        run: on dev problems.
+        decoders: by method the decoder of which it is a setting.
+        usual: the usual gen_length by suite; another length becomes a part of the setting.
+
+    Returns:
+        name, decoder, role, checkpoint, method; settings by suite; right: 1 or 0 of each problem,
+        by suite; seconds: of a response, the mean by suite.
     """
     rows = []
     for name, decoder in decoders.items():
         method = run.config.methods[name]
         items = run.items[run.items["method"].astype(str) == name].sort_values("item")
         by_suite = {str(suite): group for suite, group in items.groupby("suite", observed=True)}
+        settings = {}
+        for suite, setting in method.suites.items():
+            same = setting.gen_length == usual.get(suite)
+            lengths = {} if same else {"gen_length": setting.gen_length}
+            settings[suite] = lengths | {"block_length": setting.block_length, **setting.options}
         rows.append(
             {
                 "name": name,
@@ -40,17 +52,7 @@ def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> p
                 "role": method.role,
                 "checkpoint": ", ".join(dict.fromkeys(run.config.models[method.role].values())),
                 "method": method.method,
-                "settings": {
-                    suite: (
-                        (
-                            {"gen_length": own.gen_length}
-                            if own.gen_length != usual.get(suite)
-                            else {}
-                        )
-                        | {"block_length": own.block_length, **own.options}
-                    )
-                    for suite, own in method.suites.items()
-                },
+                "settings": settings,
                 "right": {
                     suite: group["correct"].to_numpy(dtype=float)
                     for suite, group in by_suite.items()
@@ -64,39 +66,55 @@ def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> p
 
 
 def finalists(dev: pd.DataFrame) -> pd.DataFrame:
-    """The rows of dev, on the first problems, that are worth all of them: FINALISTS of each
-    decoder, if it has as many.
+    """The settings that go on from the first dev problems to all: FINALISTS of each decoder, or as
+    many as it has.
 
-    First those that no other of the decoder beats, at least as accurate and faster, or more
-    accurate and as fast; then those that are left without a better one once these are taken, and so
-    on, the most accurate first. (Successive halving, Jamieson and Talwalkar 2016, by non-dominated
-    sorting, Deb et al. 2002.) Raises UserError as `choose`.
+    First come those that no other setting of the decoder dominates (at least as accurate and
+    faster, or more accurate and as fast), then those that only these dominate, and so on, the most
+    accurate first. This is successive halving (Jamieson and Talwalkar 2016) by non-dominated
+    sorting (Deb et al. 2002).
+
+    Args:
+        dev: see `choose`; on the first problems.
+
+    Raises:
+        UserError: as `choose`.
     """
-    kept = []
+    fronts = []
     for _, group in _rated(dev).groupby("decoder", sort=False):
-        left = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
+        rest = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
         room = FINALISTS
-        while room and len(left):
-            front = left[left["accuracy"] > left["accuracy"].cummax().shift(fill_value=-1.0)]
-            kept.append(front.tail(room))  # towards its end it is slower and more accurate
-            room = room - len(kept[-1])
-            left = left.drop(front.index)
-    return pd.concat(kept).sort_index()
+        while room and len(rest):
+            # Sorted by speed: a setting is on the front if it is more accurate than all faster
+            # ones.
+            front = rest[rest["accuracy"] > rest["accuracy"].cummax().shift(fill_value=-1.0)]
+            # The tail: the end of a front is slower and more accurate.
+            fronts.append(front.tail(room))
+            room -= len(fronts[-1])
+            rest = rest.drop(front.index)
+    return pd.concat(fronts).sort_index()
 
 
 def choose(dev: pd.DataFrame) -> pd.DataFrame:
-    """The rows of dev that the rule chooses, with goal (of GOALS), accuracy (percent), speed and
-    p_below.
+    """Choose a setting of each decoder for each of GOALS.
 
-    dev: a row for each decoder's setting and checkpoint: decoder, role, right and seconds by suite
-    (1 or 0 of each problem; a response), and others. accuracy, speed: means over the suites, speed
-    over LLaDA's best. p_below: exact, one-sided, of the hypothesis that it is as accurate as
-    LLaDA's best. Raises UserError where a problem has no verdict, or LLaDA has no row.
+    Args:
+        dev: a row for each setting and checkpoint of a decoder, as `dev_of` returns them; at least
+            decoder, right and seconds.
+
+    Returns:
+        The chosen rows with goal, accuracy (percent), speed (relative to LLaDA's best; both are
+        means over the suites) and p_below: the exact one-sided p-value of the hypothesis that the
+        setting is as accurate as LLaDA's best.
+
+    Raises:
+        UserError: a problem has no verdict, or LLaDA has no row.
     """
     chosen = []
     dev = _rated(dev)
     for goal in GOALS:
         for _, group in dev.groupby("decoder", sort=False):
+            # Where all settings are below LLaDA's best, `fast` is the most accurate one too.
             fast = group[group["p_below"] >= ALPHA] if goal == "fast" else group[:0]
             if len(fast):
                 ranked = fast.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
@@ -109,36 +127,41 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rated(dev: pd.DataFrame) -> pd.DataFrame:
-    """dev with accuracy, speed and p_below, beside LLaDA's best."""
+    """dev with accuracy, speed and p_below, compared with LLaDA's best."""
     unscored = sorted(
-        {suite for right in dev["right"] for suite, each in right.items() if np.isnan(each).any()}
+        {
+            suite
+            for right in dev["right"]
+            for suite, verdicts in right.items()
+            if np.isnan(verdicts).any()
+        }
     )
     if unscored or "llada" not in set(dev["decoder"]):
-        wrong = (
+        reason = (
             f"problems of {', '.join(unscored)} have no verdict"
             if unscored
             else "LLaDA is not among the decoders"
         )
         raise UserError(
-            f"{wrong}: the rule compares every setting with LLaDA's best on all dev problems"
+            f"{reason}: the rule compares every setting with LLaDA's best on all dev problems"
         )
-    dev = dev.assign(
-        accuracy=[100 * np.mean([each.mean() for each in right.values()]) for right in dev["right"]]
-    )
+    # Means of means: each suite has the same weight, whatever its size.
+    shares = [[verdicts.mean() for verdicts in right.values()] for right in dev["right"]]
+    dev = dev.assign(accuracy=[100 * np.mean(suites) for suites in shares])
     seconds = pd.DataFrame(list(dev["seconds"]), index=dev.index)
     llada = dev[dev["decoder"] == "llada"].assign(total=seconds.sum(axis=1))
-    bar = llada.sort_values(["accuracy", "total"], ascending=False, kind="stable").index[0]
-    dev = dev.assign(speed=(seconds.loc[bar] / seconds).mean(axis=1))
+    best = llada.sort_values(["accuracy", "total"], ascending=False, kind="stable").index[0]
+    dev = dev.assign(speed=(seconds.loc[best] / seconds).mean(axis=1))
     dev["p_below"] = [
-        mean_difference_p_values(_flips(dev.loc[bar, "right"], right))[1] for right in dev["right"]
+        mean_difference_p_values(_flips(dev.loc[best, "right"], right))[1] for right in dev["right"]
     ]
     return dev
 
 
 def _flips(reference: Mapping[str, Any], right: Mapping[str, Any]) -> list[Flips]:
-    """Of each suite the problems that only the reference has right, those that only the other has,
-    and all."""
+    """By suite the number of problems that only the reference has right, that only the other has
+    right, and of all."""
     return [
-        (int((theirs > right[suite]).sum()), int((theirs < right[suite]).sum()), len(theirs))
-        for suite, theirs in reference.items()
+        (int((best > right[suite]).sum()), int((best < right[suite]).sum()), len(best))
+        for suite, best in reference.items()
     ]

@@ -1,6 +1,6 @@
 """The uncertainty of a table's numbers, means over suites, and a finished run as frames for Python.
 
-The statistics are those of harness/stats.py, applied here to methods and suites.
+harness/stats.py has the statistics, which are applied to methods and suites here.
 """
 
 import math
@@ -40,7 +40,7 @@ from harness.suites.published import LENGTHS
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
 UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
-# of numbers that have means over suites
+# The column of marks of each number that has marks, and a mean over suites.
 MARKS_OF = {
     "accuracy": "accuracy_marks",
     "speedup": "speed_marks",
@@ -53,14 +53,19 @@ UNTIMED = "the run's seconds were not measured for comparison"
 
 @dataclass(frozen=True)
 class Paired:
-    """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have:
-    `items`.
+    """A method and a reference on the items of a suite that both have.
 
-    seconds: (items, 2), the reference's and the method's; fewer where the run has its seconds from
-    another, NaN where it was not timed. judged: items scored for both; lost, gained: those that
-    only the reference, or only the method, has right. same: items with the same tokens. problems:
-    of the judged items. worth: independent verdicts for each judged one; where problems have
-    several seeds it is below 1, and seconds are a problem's over all.
+    Attributes:
+        items: the number of these items.
+        seconds: (items, 2), the reference's and the method's. With several seeds a row is a
+            problem, over all seeds. Fewer rows if the run has its seconds from another one; NaN if
+            it was not timed.
+        judged: items scored for both.
+        lost: judged items that only the reference has right.
+        gained: judged items that only the method has right.
+        same: items with the same tokens.
+        problems: problems of the judged items.
+        worth: independent verdicts per judged item; below 1 if problems have several seeds.
     """
 
     items: int
@@ -77,16 +82,26 @@ Pairs = Mapping[tuple[str, str], Paired]
 
 
 def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
-    """Every method beside the reference, by (method, suite), where they share items. Raises as
-    `measure` does."""
+    """Every method compared with the reference, by (method, suite), if they share items.
+
+    Args:
+        run: as read.
+        reference: the method's key.
+
+    Raises:
+        UserError: as `measure`.
+    """
     pairs = {}
+    # Multiplied with the seconds, which are NaN then in a run that was not timed.
     compared = 1.0 if timed(run) else math.nan
     shared = shared_with_reference(checked_items(run), reference)
     for (method, suite), items in by_pair(shared):
         difference = (items["verdict"] - items["verdict_reference"]).dropna()
         problems = items["problem"][difference.index]
+        # Without items that the timed run does not have.
         seconds = items[BOTH_SECONDS] if run.speed is None else items[BOTH_SECONDS].dropna()
         worth = 1.0
+        # The responses to one problem are not independent: problems are what is resampled.
         if len(run.config.draws) > 1:
             seconds = seconds.groupby(items["problem"]).sum()
             if len(difference):
@@ -109,29 +124,32 @@ def speed_of(pairs: Sequence[Paired], level: float = LEVEL) -> tuple[float, floa
     """The mean over suites of the reference's seconds / the method's, and its bootstrap interval.
 
     Args:
-        pairs: of the suites.
+        pairs: one per suite.
         level: of the interval.
 
     Returns:
-        The ratio and its ends; NaN where any suite has no seconds.
+        The ratio and the ends of its interval; NaN if any suite has no seconds.
     """
     totals = [pair.seconds.sum(0) for pair in pairs]
     if not all(len(pair.seconds) for pair in pairs) or np.isnan(totals).any():
-        return math.nan, math.nan, math.nan
+        return math.nan, *NOTHING
     low, high = speedup_interval([pair.seconds for pair in pairs], level)
     return sum(reference / method for reference, method in totals) / len(totals), low, high
 
 
 def with_intervals(frame: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
-    """The rows of one table with UNCERTAINTY.
+    """The rows of one table with the columns UNCERTAINTY.
 
-    Accuracy has Wilson's interval, in percent, and speedup a bootstrap's over the paired items.
-    p_value: exact McNemar of accuracy against LLaDA on the shared items; p_holm: adjusted over all
-    rows. NaN without a pair.
+    Accuracy has Wilson's interval, in percent, and speedup a bootstrap interval over the shared
+    items. p_value is of the exact McNemar test of accuracy against LLaDA on the shared items;
+    p_holm is adjusted over all rows, so they must be those of one table.
 
     Args:
         frame: rows of `measure`.
         pairs: of `paired`.
+
+    Returns:
+        The rows with UNCERTAINTY; NaN without a pair.
     """
     rows = []
     for row in frame.to_dict("records"):
@@ -144,6 +162,7 @@ def with_intervals(frame: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
         if pair is not None and pd.notna(row["speedup"]):
             speeds = speedup_interval([pair.seconds])
         if pair is not None and pair.judged:
+            # The test takes whole numbers of independent flips.
             p_value = mcnemar(round(pair.worth * pair.lost), round(pair.worth * pair.gained))
         rows.append([100 * accuracy[0], 100 * accuracy[1], *speeds, p_value])
     ends = pd.DataFrame(rows, columns=UNCERTAINTY[:-1], index=frame.index)
@@ -151,16 +170,14 @@ def with_intervals(frame: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
 
 
 def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None) -> pd.DataFrame:
-    """The rows of the suite MEAN, one per method: plain means over suites, with the marks of the
-    numbers that they are of.
+    """Plain means over suites: a row of the suite MEAN per method, with the marks of all its
+    numbers.
 
-    Each number's mean is over `suites_with` it; NaN where one of these is missing. Accuracy's
-    interval is Wilson's over as many items as give the mean its variance: suites^2 /
-    sum(1 / items), which is all of them where suites are equal in size.
+    The mean of a number is over `suites_with` it, and NaN if the method lacks one of these.
 
     Args:
         frame: rows of `with_marks`.
-        suites: what the means are over.
+        suites: the suites that the means are over.
         pairs: of `paired`; with these the rows have ENDS.
     """
     over = {name: suites_with(frame, suites, name) for name in MARKS_OF}
@@ -180,6 +197,8 @@ def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None
             accuracy = NOTHING
             speeds = NOTHING
             if whole:
+                # Wilson's interval for the n items that give the mean its variance: n = suites^2 /
+                # sum(1 / items), which is all items if suites are equal in size.
                 trials = by_suite.loc[over["accuracy"], TRIALS]
                 accuracy = wilson(row["accuracy"] / 100, len(trials) ** 2 / (1 / trials).sum())
             if method != REFERENCE and pd.notna(row["speedup"]):
@@ -192,8 +211,11 @@ def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None
 def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     """Accuracy against speed: `means` over the suites that LLaDA is scored on.
 
+    Args:
+        run: as read.
+
     Returns:
-        A row per method that has all these suites, and lines on what is left out. No rows where
+        A row per method that has all these suites, and lines that say what is left out. No rows if
         LLaDA has no scores, or the run was not timed.
 
     Raises:
@@ -208,7 +230,7 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     if not suites:
         return frame.head(0), ["the run has no scored items of LLaDA to compare with"]
     rows = means(frame, suites, paired(run))
-    lacking = rows[["accuracy", "speedup"]].isna().any(axis=1)
+    incomplete = rows[["accuracy", "speedup"]].isna().any(axis=1)
     labels = method_labels(run)
     left_out = [
         f"without {titles[suite]}: LLaDA is not scored there"
@@ -217,10 +239,11 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     ]
     left_out += [
         f"without {labels[method]}: a suite is missing, not scored or without LLaDA's items"
-        for method in rows.loc[lacking, "method"]
+        for method in rows.loc[incomplete, "method"]
     ]
+    # LLaDA's speed over its own is 1 without uncertainty.
     rows.loc[rows["method"] == REFERENCE, ["speedup_low", "speedup_high"]] = 1.0
-    return rows[~lacking].reset_index(drop=True), left_out
+    return rows[~incomplete].reset_index(drop=True), left_out
 
 
 SUMMARY = [
@@ -248,15 +271,14 @@ WINDOWS = list(WindowRecord.__struct_fields__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a run measured.
+    """The measurements of a run.
 
     Attributes:
-        folder: its records and tables.
+        folder: of its records and tables.
         items: a row per response.
         windows: a row per speculative window, with at least the columns WINDOWS.
-        summary: a row per method and suite (`summarise`).
-        means: a row per method, the plain means of its numbers over the suites, of methods that
-            have all of the run's.
+        summary: a row per method and suite, see `summarise`.
+        means: plain means over the suites, a row for each method that has all suites.
     """
 
     folder: Path
@@ -274,17 +296,21 @@ class Evaluation:
         )
 
     def traces(self) -> Iterator[TraceRecord]:
-        """What every response of a traced run did, one after the other; none of a run without
-        --trace."""
+        """The events of every response, one after the other; none of a run without --trace."""
         return (record for _, record in each_frame(self.folder))
 
 
 def evaluated(run: Run) -> Evaluation:
-    """A finished run as frames. Raises UserError as `summarise` does."""
+    """A finished run as frames.
+
+    Raises:
+        UserError: as `summarise`.
+    """
     windows = run.windows if len(run.windows) else pd.DataFrame(columns=WINDOWS)
     summary = summarise(run)
     suites = list(summary["suite"].unique())
     by_method = summary.groupby("method", sort=False)
+    # A method that lacks a suite would have a mean that does not compare.
     whole = summary[by_method["suite"].transform("nunique") == len(suites)]
     means_of = over_suites(whole, suites, OVER_SUITES).reset_index()
     means_of.insert(1, "label", means_of["method"].map(method_labels(run)))
@@ -292,12 +318,16 @@ def evaluated(run: Run) -> Evaluation:
 
 
 def summarise(run: Run) -> pd.DataFrame:
-    """A row per method and suite in the configuration's order, columns SUMMARY, with the numbers of
-    the run's tables.
+    """The numbers of the run's tables, for Python.
 
-    After these a column for each option that the configuration sets. seconds, forwards: means of a
-    response; accuracy and speedup are those of `measure`, with their 95% intervals. NaN where there
-    is nothing to measure: an unscored suite, a run without LLaDA, or one that was not timed.
+    Args:
+        run: as read.
+
+    Returns:
+        A row per method and suite in the configuration's order. Columns are SUMMARY and one for
+        each option that the configuration sets. seconds and forwards are means of a response;
+        accuracy and speedup are those of `measure`, with their 95% intervals. NaN if there is
+        nothing to measure: an unscored suite, a run without LLaDA, or one that was not timed.
 
     Raises:
         UserError: the records are damaged.

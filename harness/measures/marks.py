@@ -1,7 +1,7 @@
-"""Marks on numbers: six that a reader must know before comparing, and that of a missing Speed.
+"""Marks on numbers: reasons why numbers do not compare, and why Speed is missing.
 
-A mark is a letter with one meaning in every table. What else settings have in particular is in the
-run card.
+A mark is a letter with one meaning in every table. Other peculiarities of settings are in the run
+card.
 """
 
 from typing import Any
@@ -29,12 +29,14 @@ MARKS = {
     "d": "no Speed: other programs had the cores in more than a tenth of the seconds",
     "e": "more than 5% of its responses are empty",
 }
+# The largest share of empty responses without a mark.
 MOST_EMPTY = 0.05
-SIMILAR = (90, 110)  # length of responses in percent of LLaDA's, as printed, without a mark
+# Lengths of responses without a mark, in percent of LLaDA's, rounded as they are printed.
+SIMILAR = (90, 110)
 
 
 def setting_of(run: Run, method: str, suite: str) -> Setting:
-    """A method's settings on a suite, as recorded; empty ones where nothing is."""
+    """A method's recorded settings on a suite; empty ones if there are none."""
     return run.config.methods.get(method, Method()).suites.get(suite, Setting())
 
 
@@ -54,13 +56,14 @@ def tuned_on_these(run: Run, method: str, suite: str) -> bool:
 
 
 def has_other_length(run: Run, method: str, suite: str, reference: str) -> bool:
-    """Whether responses have another set length than a reference's, where both are recorded."""
+    """Whether a method's gen_length is not the reference's; False if one is not recorded."""
     lengths = {setting_of(run, name, suite).gen_length for name in (method, reference)}
     return None not in lengths and len(lengths) > 1
 
 
 def is_greedy(run: Run, method: str, suite: str) -> bool:
-    """Whether a model is decoded as its users report to fail (`published.greedy_report`)."""
+    """Whether a model is decoded at temperature 0 although its users report that this fails (see
+    `published.greedy_report`)."""
     config = run.config
     decoder = config.methods.get(method, Method())
     model = config.models.get(decoder.role, {}).get(suite, "")
@@ -72,8 +75,8 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
 
     Args:
         frame: rows of `measure`.
-        run: that they are of.
-        reference: the method whose settings are the baseline's.
+        run: as read.
+        reference: the method that others are compared with.
 
     Returns:
         `frame` with accuracy_marks, speed_marks and forward_marks, texts of letters or "", and
@@ -83,16 +86,18 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
     by_suite = frame.groupby("suite")
     accuracy_full = frame["scored"] == by_suite["scored"].transform("max")
     speed_full = frame["shared_items"] == by_suite["shared_items"].transform("max")
+    # Rounded as it is printed, so that no 110% has a mark and another has none.
     percent = (100 * frame[LENGTH]).round()
     set_length = pd.Series(
         [has_other_length(run, *pair, reference) for pair in pairs], frame.index, dtype=bool
     )
     tuned = pd.Series([tuned_on_these(run, *pair) for pair in pairs], frame.index, dtype=bool)
+    # Speed depends on the length that responses have, accuracy on the length that they may have.
     other_length = set_length | ~(percent.between(*SIMILAR) | percent.isna())
     empty = frame["empty"] > MOST_EMPTY
     tokenizer = frame["method"].isin(other_tokenizers(run))
     greedy = pd.Series([is_greedy(run, *pair) for pair in pairs], frame.index, dtype=bool)
-    marked = {
+    flags_of = {
         "accuracy_marks": {
             "l": set_length,
             "i": ~accuracy_full,
@@ -109,12 +114,12 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
         },
         "forward_marks": {"i": ~speed_full, "t": tokenizer},
     }
-    texts = {name: _letters(flags, frame.index) for name, flags in marked.items()}
+    texts = {name: _letters(flags, frame.index) for name, flags in flags_of.items()}
     return frame.assign(**texts, accuracy_full=accuracy_full, speed_full=speed_full)
 
 
 def _letters(flags: dict[str, pd.Series], index: pd.Index) -> pd.Series:
-    """The letters whose flag is set, by row."""
+    """For each row the letters whose flag is set, in the order of `flags`."""
     text = pd.Series("", index)
     for letter, flag in flags.items():
         text = text.where(~flag, text + letter)

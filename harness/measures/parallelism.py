@@ -1,9 +1,9 @@
-"""Tokens, calls and seconds of responses: the field's measures by each definition, and accuracy
-against parallelism.
+"""Tokens, calls and seconds of responses by each of the field's definitions, and accuracy against
+parallelism.
 
-A definition changes the number, not the decoder: one that counts padding has more than twice the
-tokens a forward of one that does not. A series is one decoder at several settings; it has a curve,
-and the area under it (AUP).
+The same responses have other numbers by another definition: counting padding more than doubles the
+tokens per forward. A series is one decoder at several settings. It has a curve of accuracy over
+tokens per forward, and the area under that curve (AUP).
 """
 
 import fnmatch
@@ -42,9 +42,9 @@ from harness.suites.published import LENGTHS
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
 SHARES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
-# measure: tokens that count / what they are divided by, of sums over the responses. content is
-# before the first EOS or end of turn, written that and what else is no EOS, generated all, padding
-# included, seen prompt and written. Whose measures they are is in docs/measuring.md.
+# Measure -> (numerator, denominator), ratios of sums over the responses. content: tokens before the
+# first EOS or end of turn. written: these, and all others but EOS. generated: all, with padding.
+# seen: prompt and written. docs/measuring.md says who uses which measure.
 DEFINITIONS = {
     "tpf_content": ("content", "forwards"),
     "tpf_content_mean": ("content", "forwards"),
@@ -57,7 +57,8 @@ DEFINITIONS = {
     "tps_seen": ("seen", "seconds"),
     "positions_per_token": ("token_forwards", "content"),
 }
-MEAN_OF_RATIOS = "_mean"  # the end of a measure that is the mean of the responses' ratios
+# The ending of measures that are means of ratios, not ratios of sums.
+MEAN_OF_RATIOS = "_mean"
 LEDGER = [
     *PAIR,
     "items",
@@ -70,27 +71,35 @@ LEDGER = [
     "committed_per_window",
 ]
 DRAWS = "draw_share"
-RESOURCES = [DRAWS, *COSTS]  # what older records do not have: columns where any response does
+# Older records lack these: a ledger has their columns if any response has a number.
+RESOURCES = [DRAWS, *COSTS]
 
 
 def token_ledger(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has items, in the configuration's order; columns are
-    LEDGER, and those of RESOURCES that have a number.
+    """Tokens, calls and seconds by method and suite.
 
-    seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its
-    seconds; DEFINITIONS: as each says, positions_per_token: token positions that went through the
-    model for a token of content; DRAWS: the part of the seconds in draws; COSTS: means of a
-    response, but peak_bytes the most of any. NaN where the record has no such counts, in seconds
-    where the run was not timed, and in what is of a token for another tokenizer. Raises UserError
-    as `measure` does.
+    Args:
+        run: as read.
+
+    Returns:
+        A row per method and suite that has items, in the configuration's order. Columns are LEDGER,
+        and those of RESOURCES that have a number.
+
+        seconds_per_item, UNTIL, TOKENS, PASSES: means of a response. SHARES: percentiles of a
+        response's seconds. DEFINITIONS: see there; positions_per_token: token positions that went
+        through the model per token of content. DRAWS: the share of the seconds spent in random
+        draws. COSTS: means of a response, but peak_bytes the maximum. NaN if the record has no such
+        counts; in seconds if the run was not timed; in DEFINITIONS for another tokenizer.
+
+    Raises:
+        UserError: as `measure`.
     """
     items = checked_items(run)
-    # Where an older record has no post_stop_tokens, they are what the other tokens leave of
-    # gen_length.
+    # An older record has no post_stop_tokens. They are then the rest of gen_length.
     pairs = zip(items["method"], items["suite"], strict=True)
     lengths = [setting_of(run, *pair).gen_length or math.nan for pair in pairs]
-    left = -items["content_tokens"] - items["eos_tokens"] + lengths
-    items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
+    remaining = -items["content_tokens"] - items["eos_tokens"] + lengths
+    items["post_stop_tokens"] = items["post_stop_tokens"].fillna(remaining)
     if not timed(run):
         items[["seconds", *UNTIL, "draw_seconds", "joules"]] = math.nan
     items["content"] = items["content_tokens"]
@@ -103,13 +112,14 @@ def token_ledger(run: Run) -> pd.DataFrame:
     ledger["seconds_per_item"] = groups["seconds"].mean()
     for name, share in SHARES.items():
         ledger[name] = groups["seconds"].quantile(share)
-    for name, (above, below) in DEFINITIONS.items():
+    for name, (numerator, denominator) in DEFINITIONS.items():
+        # The mean of ratios gives short responses more weight than the ratio of sums.
         if name.endswith(MEAN_OF_RATIOS):
-            ratios = items[PAIR].assign(ratio=items[above] / items[below])
+            ratios = items[PAIR].assign(ratio=items[numerator] / items[denominator])
             ledger[name] = by_pair(ratios)["ratio"].mean()
         else:
-            both = by_pair(items.dropna(subset=[above, below]))
-            ledger[name] = both[above].mean() / both[below].mean().replace(0, math.nan)
+            both = by_pair(items.dropna(subset=[numerator, denominator]))
+            ledger[name] = both[numerator].mean() / both[denominator].mean().replace(0, math.nan)
     ledger[["flop", "joules"]] = groups[["flop", "joules"]].mean()
     ledger["peak_bytes"] = groups["peak_bytes"].max()
     drawing = items.dropna(subset=["draw_seconds", "seconds"]).groupby(PAIR, observed=True)
@@ -117,12 +127,14 @@ def token_ledger(run: Run) -> pd.DataFrame:
     other = ledger.index.get_level_values("method").isin(other_tokenizers(run))
     ledger.loc[other, list(DEFINITIONS)] = math.nan
     windows = measure_windows(run)[[*PAIR, "committed_per_window"]]
-    spent = [name for name in RESOURCES if ledger[name].notna().any()]
-    return by_name(ledger).merge(windows, how="left", on=PAIR)[[*LEDGER, *spent]]
+    resources = [name for name in RESOURCES if ledger[name].notna().any()]
+    return by_name(ledger).merge(windows, how="left", on=PAIR)[[*LEDGER, *resources]]
 
 
-LOSS = 5.0  # points of accuracy below which a setting is worth nothing
-PENALTY = 3.0  # of d3LLM's weight, for a share of accuracy that is lost
+# Points of accuracy: a setting that loses more is worth nothing.
+LOSS = 5.0
+# The factor in the exponent of d3LLM's weight, for the lost share of accuracy.
+PENALTY = 3.0
 RESAMPLES = 1000
 CURVES = ["series", "suite", "points", "tpf", "accuracy", "aup", "area", "area_low", "area_high"]
 
@@ -130,30 +142,47 @@ Values = npt.NDArray[np.float64]
 
 
 def aup(tpf: Values, accuracy: Values, best: float) -> float:
-    """Accuracy under parallelism as d3LLM publishes it: `get_aup` of hao-ai-lab/d3LLM,
-    AUP_leaderboard/aup_utils.py.
+    """Accuracy under parallelism as d3LLM publishes it.
 
-    tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest
-    accuracy of all methods. Settings LOSS points below the first are cut; NaN where that is the
-    last one, for which the published code stops, and where all is wrong.
+    Source: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py. Settings more than LOSS
+    points below the first are cut.
+
+    Args:
+        tpf: (P,), tokens per forward of a method's P settings.
+        accuracy: (P,), percent.
+        best: the highest accuracy of all methods, in percent.
+
+    Returns:
+        The area; NaN if the last setting would be cut, where the published code stops, or if all
+        accuracies are 0.
     """
     order = np.argsort(tpf, kind="stable")
     tpf = tpf[order]
     accuracy = accuracy[order]
-    kept = accuracy >= accuracy[0] - LOSS
-    if not kept[-1] or best == 0:
+    close = accuracy >= accuracy[0] - LOSS
+    if not close[-1] or best == 0:
         return math.nan
-    tpf = tpf[kept]
-    accuracy = accuracy[kept]
+    tpf = tpf[close]
+    accuracy = accuracy[close]
     weighed = accuracy * np.minimum(np.exp(-PENALTY * (1 - accuracy / best)), 1.0)
+    # As in the published code, the rectangle left of the first setting is not weighed.
     return float(tpf[0] * accuracy[0] + trapezoid(weighed, tpf))
 
 
 def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
-    """The area under parallelism that no rival and no cut changes: (..., P) and (...,) to (...,).
+    """The area under parallelism, without the two discontinuities of `aup`.
 
-    As `aup`, with a weight that is 1 at the reference's accuracy, 0 at five points less, and even
-    between; so nothing is cut, and a setting that gets slightly worse changes it slightly.
+    The weight is 1 at the reference's accuracy, 0 at LOSS points less, and linear between. So no
+    setting is cut, a setting that gets slightly worse changes the area slightly, and other methods
+    do not change it.
+
+    Args:
+        tpf: (..., P), tokens per forward of P settings.
+        accuracy: (..., P), percent.
+        reference: (...,), the reference's accuracy in percent.
+
+    Returns:
+        (...,), the areas.
     """
     order = np.argsort(tpf, axis=-1, kind="stable")
     tpf = np.take_along_axis(tpf, order, -1)
@@ -163,13 +192,20 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
 
 
 def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are
-    CURVES.
+    """The curves of decoders that have several settings.
 
-    tpf, accuracy: lists, content tokens per forward pass and percent of the scored settings, over
-    the problems that LLaDA and all of them have. aup: with the highest accuracy of the run's
-    methods. area: relative to LLaDA, and its interval: percentiles of problems drawn anew, with all
-    methods' responses. named: as of `series_of`. Raises UserError as `measure` does.
+    Args:
+        run: as read.
+        named: see `series_of`.
+
+    Returns:
+        A row per series and suite that LLaDA is scored on; columns are CURVES. tpf, accuracy:
+        lists, content tokens per forward and percent of the scored settings, over the problems that
+        LLaDA and all of them have. aup: with the highest accuracy of the run's methods. area:
+        relative to LLaDA, with a bootstrap interval over problems.
+
+    Raises:
+        UserError: as `measure`.
     """
     items = checked_items(run).dropna(subset=["verdict", "content_tokens", "forwards"])
     items = items.assign(
@@ -180,6 +216,7 @@ def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
     ].sum()
     rows = []
     for title, methods in series_of(run, named or {}).items():
+        # A named series may join several decoders, which have no common curve.
         if len({run.config.methods[name].method for name in methods}) > 1:
             continue
         for suite in suite_titles(run):
@@ -188,7 +225,7 @@ def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
 
 
 def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> list[list[Any]]:
-    """A row of CURVES, if a decoder has one on a suite; sums: by suite, method and problem."""
+    """The row of CURVES of a series on a suite, or none. sums: by suite, method and problem."""
     if suite not in sums.index.get_level_values("suite"):
         return []
     problems = sums.loc[suite]
@@ -196,42 +233,46 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     scored = [name for name in methods if name in shares.index]
     if REFERENCE not in shares.index or len(scored) < 2:
         return []
-    shown = dict.fromkeys([REFERENCE, *scored])
-    wide = problems.loc[list(shown)].unstack("method").dropna()
+    compared = dict.fromkeys([REFERENCE, *scored])
+    wide = problems.loc[list(compared)].unstack("method").dropna()
     if wide.empty:
         return []
     count = len(wide)
     # Problems are drawn for all methods together: their curves are of the same problems.
-    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    weights = np.vstack([np.ones(count), drawn])  # the problems themselves, then the resamples
+    resamples = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    # Row 0 is the problems themselves, the others are the resamples.
+    weights = np.vstack([np.ones(count), resamples])
     totals = {name: weights @ wide[name].to_numpy(float) for name in sums.columns}
     names = list(wide["count"].columns)
-    places = [names.index(name) for name in scored]
-    tpf = totals["content_tokens"][:, places] / totals["forwards"][:, places]
+    columns = [names.index(name) for name in scored]
+    tpf = totals["content_tokens"][:, columns] / totals["forwards"][:, columns]
     accuracy = 100 * totals["verdict"] / totals["count"]
     reference = accuracy[:, names.index(REFERENCE)]
-    accuracy = accuracy[:, places]
+    accuracy = accuracy[:, columns]
     areas = area(tpf, accuracy, reference)
     best = float((100 * shares["verdict"] / shares["count"]).max())
     ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     numbers = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
-    # exp differs between processors
+    # The last digits of exp differ between processors, and committed tables must not.
     rounded = [round(float(number), 6) for number in numbers]
     return [[title, suite, len(scored), tpf[0].tolist(), accuracy[0].tolist(), *rounded]]
 
 
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
-    """The run's methods by title, the shortest of their labels: one decoder, verification and
-    checkpoint is a series.
+    """The run's methods as series.
 
-    So is what a decoder was tuned to, with all checkpoints, and all that have one cache.
+    Methods with one decoder, verification and checkpoint are a series. So are the methods that a
+    decoder was tuned to, with any checkpoint, and all methods with one kind of cache.
 
     Args:
         run: as read.
-        named: title -> pattern (fnmatch); what fits it is of that series alone.
+        named: title -> pattern (fnmatch) of further series, whose methods are in no other.
+
+    Returns:
+        Title -> keys of methods. The title is the shortest label.
 
     Raises:
-        UserError: nothing fits a pattern.
+        UserError: no method matches a pattern.
     """
     methods = run.config.methods
     labels = method_labels(run)
@@ -257,7 +298,7 @@ def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _kind(name: str, method: Method) -> tuple[str, ...]:
-    """What the methods of a series have in common; one text is the series' title."""
+    """The key that the methods of a series have in common; a single text is also its title."""
     options = settings_of(method)
     verification = str(options.get("verify"))
     if TUNED in name:
@@ -268,8 +309,7 @@ def _kind(name: str, method: Method) -> tuple[str, ...]:
 
 
 def settings_of(method: Method) -> dict[str, Any]:
-    """The options and lengths that a method has on its suites, by name; by suite where they
-    differ."""
+    """The options and lengths of a method by name: a value, or values by suite if they differ."""
     by_name: dict[str, dict[str, Any]] = {}
     for suite, setting in method.suites.items():
         lengths = {name: getattr(setting, name) for name in LENGTHS}
@@ -282,15 +322,16 @@ def settings_of(method: Method) -> dict[str, Any]:
 
 
 def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
-    """The methods that differ in this option alone, by the label of one that has the default.
+    """Groups of methods that differ in one option alone.
 
     Args:
         run: as read.
         option: an option or a length.
-        default: the value where a method does not set it (None: as recorded among all options).
+        default: the value of methods that do not set it; None to look it up among the recorded
+            options.
 
     Returns:
-        Label -> value -> method.
+        Label -> value -> method, with the label of the method that has the default.
     """
     groups: dict[str, dict[Any, str]] = {}
     for name, method in run.config.methods.items():
@@ -300,7 +341,8 @@ def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
             suites = run.meta.code.get("options", {}).get(name, {}).values()
             recorded = [options.get(option) for options in suites]
             value = recorded[0] if len({*map(str, recorded)}) == 1 else None
-        if value is None or isinstance(value, dict | list):  # a dict: another one on every suite
+        # A dict: the value differs between suites.
+        if value is None or isinstance(value, dict | list):
             continue
         same = json.dumps([method.method, method.role, method.draft_role, settings], sort_keys=True)
         groups.setdefault(same, {})[value] = name
@@ -313,7 +355,7 @@ def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
 
 
 def differ_in_one_option(run: Run, methods: list[str]) -> bool:
-    """Whether methods are one decoder with one checkpoint, and differ in one option at most."""
+    """Whether methods have one decoder and checkpoint, and differ in at most one option."""
     rows = [run.config.methods[name] for name in methods]
     settings = pd.DataFrame([settings_of(row) for row in rows]).astype(str)
     decoders = {(row.method, row.role) for row in rows}

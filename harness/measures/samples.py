@@ -1,4 +1,4 @@
-"""How many problems several samples solve, and how often their answers differ."""
+"""pass@k and pass^k of several samples per problem, and how often their answers differ."""
 
 import math
 from collections.abc import Mapping
@@ -10,27 +10,30 @@ from harness.measures.table import PAIR, by_name, by_pair, checked_items
 from harness.records.store import Run
 from harness.stats import chance_of_all, mean_interval
 
-ANSWER = "read "  # what begins `why` where an evaluator read an answer
+# The beginning of `why` if an evaluator read an answer.
+ANSWER = "read "
 
 
 def sampled(run: Run, counts: Mapping[str, int]) -> pd.DataFrame:
-    """A row per method and suite: of every k the mean over problems of pass@k and pass^k, in
-    percent, and flips.
-
-    pass_at_<name>: whether one of k samples is right; pass_all_<name>: whether all are; with
-    bootstrap intervals over problems, of those that have k scored samples. flips: how often two
-    samples of a problem have other answers, as the evaluator read them, a share. NaN where nothing
-    was sampled so often, or no answer was read.
+    """Measure several samples per problem.
 
     Args:
         run: as read.
         counts: the numbers k by name.
+
+    Returns:
+        A row per method and suite. pass_at_<name>: the chance that one of k samples is right;
+        pass_all_<name>: that all are. Both are means over the problems that have k scored samples,
+        in percent, with bootstrap intervals over problems. flips: the share of pairs of samples of
+        a problem whose answers differ, as the evaluator read them. NaN if no problem has k samples,
+        or no answer was read.
     """
     rows = {}
     for pair, items in by_pair(checked_items(run)):
         answered = items[items["why"].str.startswith(ANSWER, na=False)]
         same = special.comb(answered.value_counts(["problem", "why"]), 2).sum()
         pairs = special.comb(answered.value_counts("problem"), 2).sum()
+        # NaN rather than 0 without a pair.
         row = {"flips": 1 - same / (pairs or math.nan)}
         problems = items.groupby("problem")["verdict"].agg(["count", "sum"])
         for name, k in counts.items():

@@ -1,10 +1,10 @@
-"""Where a run's seconds come from.
+"""Runs whose seconds come from another run.
 
-Many problems may be decoded side by side, and some of them again, timed: the second run lies in the
-folder `speed` of the first one's folder, has the same methods on the first problems, and only its
-seconds are used. A method that it alone has, say a slow reference, joins with what it decoded
-there. Folders `speed-NAME` next to it hold the same run, timed again in another session or on
-another number of threads: claims have the speeds of all of them.
+Many problems may be decoded untimed, and the first ones again, timed. The timed run is in the
+folder `speed` in the first one's folder. It has the same methods, and only its seconds are used. A
+method that only the timed run has, such as a slow reference, is added with its items. Folders
+`speed-NAME` next to it hold the same run, timed in another session or with another number of
+threads: claims use the speeds of all of them.
 """
 
 import dataclasses
@@ -19,33 +19,52 @@ from harness.measures.table import PROBLEM
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
+# Fields of items that are taken from the timed run.
 TIMED = (
-    *("seconds", "first_block_seconds", "content_seconds", "disturbed"),
-    *("draw_seconds", "peak_bytes", "joules"),
+    "seconds",
+    "first_block_seconds",
+    "content_seconds",
+    "disturbed",
+    "draw_seconds",
+    "peak_bytes",
+    "joules",
 )
 
 
 def read_measured(folder: Path) -> Run:
-    """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as
-    `with_speed` does."""
+    """Read a run, with the seconds of the run in its folder `speed` if there is one.
+
+    Raises:
+        UserError: as `read_run` and `with_speed`.
+    """
     run = read_run(folder)
     speed = folder / FOLDER
     return with_speed(run, read_run(speed)) if (speed / "run.json").exists() else run
 
 
 def timed_sessions(folder: Path) -> list[Run]:
-    """A run with the seconds of each timed run, that of its tables first. Raises UserError as
-    `with_speed`."""
-    again = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
+    """Read a run once for each timed session, with that session's seconds; first the one that
+    tables use.
+
+    Raises:
+        UserError: as `read_run` and `with_speed`.
+    """
+    sessions = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
     return [
         read_measured(folder),
-        *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again),
+        *(with_speed(read_run(folder, windows=False), read_run(speed)) for speed in sessions),
     ]
 
 
 def with_speed(run: Run, speed: Run) -> Run:
-    """`run` with the seconds of `speed`, NaN for items that it does not have, and the methods that
-    only `speed` has.
+    """`run` with the seconds of `speed`, and with the methods that only `speed` has.
+
+    Args:
+        run: as read.
+        speed: a timed run of the same methods on the first problems.
+
+    Returns:
+        The run; seconds are NaN for items that `speed` does not have.
 
     Raises:
         UserError: `speed` is not timed, has other problems, settings or code, or lacks a method or
@@ -79,6 +98,7 @@ def _check_timed(speed: Run) -> None:
             " --untimed"
         )
     for suite, items in speed.items.groupby("suite"):
+        # Items are numbered from 0: the largest number shows whether they are the first ones.
         counts = items.groupby("method")["item"].agg(["size", "max"])
         if counts["size"].nunique() > 1 or (counts["max"] >= counts["size"]).any():
             texts = ", ".join(f"{method} {size}" for method, size in counts["size"].items())
@@ -89,19 +109,19 @@ def _check_timed(speed: Run) -> None:
 
 
 def _differences(run: Run, speed: Run) -> list[str]:
-    """What a timed run lacks of another one, or does otherwise; threads may differ."""
-    # The first seeds of a run may be timed.
+    """What the timed run lacks or has otherwise. Threads may differ."""
+    # The timed run may have the first seeds alone.
     draws = len(speed.config.draws)
-    here = _parts(run, draws)
-    there = _parts(speed, draws)
-    names = [name for name in here if here[name] != there.get(name)]
-    # A plugin that only one of them has decodes nothing of the other.
-    return [name for name in names if name in there or not name.startswith("the plugin")]
+    parts = _parts(run, draws)
+    timed = _parts(speed, draws)
+    names = [name for name in parts if parts[name] != timed.get(name)]
+    # A plugin that only one run has decodes none of the common methods.
+    return [name for name in names if name in timed or not name.startswith("the plugin")]
 
 
 def _parts(run: Run, draws: int) -> dict[str, object]:
-    """What decides the responses of a run, by name: weights by the hashes of their files, of the
-    seeds the first `draws`."""
+    """All that decides the responses of a run, by a name for messages. Weights count by the hashes
+    of their files, and of the seeds the first `draws`."""
     config = run.config
     methods = config.methods.values()
     roles = {role for method in methods for role in (method.role, method.draft_role) if role}
@@ -109,6 +129,7 @@ def _parts(run: Run, draws: int) -> dict[str, object]:
         **config.methods,
         "temperature": config.temperature,
         "dtype": config.dtype,
+        # Seeds matter where tokens are drawn.
         "the seeds": config.draws[:draws] if config.temperature else None,
         "the list of suites": list(config.suites),
     }
@@ -123,9 +144,9 @@ def _parts(run: Run, draws: int) -> dict[str, object]:
 
 
 def _check_problems(run: Run, speed: Run, alone: pd.DataFrame) -> None:
-    """Raise UserError unless a timed run's problems are those of a run.
+    """Raise UserError unless the timed run's problems are among those of the run.
 
-    alone: items of methods that only `speed` has.
+    alone: items of methods that only `speed` has, and so no prompts to compare.
     """
     columns = [*KEY, "prompt_hash"]
     timed = speed.items.reindex(columns=columns)

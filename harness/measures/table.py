@@ -1,9 +1,9 @@
-"""Records become one frame: a row per method and suite, unformatted numbers.
+"""From records to one frame: a row per method and suite, with unformatted numbers.
 
     run -> checked_items -> measure -> (marks, intervals, means) -> tables, figures, claims, report
 
-Everything here is a pure function of a run as `read_run` gives it, and does not depend on the order
-of its lines. Methods and suites may be strings or categoricals.
+Everything here is a pure function of a run as `read_run` returns it, and does not depend on the
+order of its lines. Methods and suites may be strings or categoricals.
 """
 
 import math
@@ -19,8 +19,10 @@ from harness.errors import UserError
 from harness.records.store import KEY, Run
 from harness.stats import effective_trials
 
-REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
-MEAN = "mean"  # the suite of rows that are means over suites
+# The method whose seconds and forwards are 1.00x.
+REFERENCE = "llada"
+# The suite of rows that are means over suites.
+MEAN = "mean"
 PAIR = ["method", "suite"]
 PROBLEM = ["suite", "item"]
 SPENT = ["seconds", "forwards"]
@@ -57,7 +59,8 @@ TRIALS = "trials"
 BY_SEED = "accuracy_by_seed"
 DISTURBED = "disturbed_share"
 ENDS_OF_TEXT = ["empty", "without_end"]
-MOST_DISTURBED = 0.1  # of a method's seconds, beyond which they are no measurement
+# The share of a method's seconds that may be disturbed; beyond it they are no measurement.
+MOST_DISTURBED = 0.1
 WINDOW_MEASURES = [*PAIR, "acceptance", "alpha", "committed_per_window", "windows"]
 
 
@@ -72,22 +75,21 @@ def suite_titles(run: Run) -> dict[str, str]:
 
 
 def checkpoint_names(run: Run, method: str) -> str:
-    """The checkpoints that decode by a method, by name; several where they differ by suite; "-" if
-    it is not said."""
+    """The names of a method's checkpoints, several if they differ by suite; "-" if the record does
+    not say."""
     models = run.config.models.get(run.config.methods[method].role, {})
-    used = [PurePath(models[suite]).name for suite in run.config.suites if suite in models]
-    return ", ".join(dict.fromkeys(used)) or "-"
+    names = [PurePath(models[suite]).name for suite in run.config.suites if suite in models]
+    return ", ".join(dict.fromkeys(names)) or "-"
 
 
 def timed(run: Run) -> bool:
-    """Whether there are seconds to be compared: config.timed of run.json, or of the run that its
-    seconds are of."""
+    """Whether seconds are for comparison: config.timed of the run that the seconds are from."""
     return (run.speed or run).config.timed
 
 
 def other_tokenizers(run: Run) -> set[str]:
-    """The methods of the role `ar` whose prompts have other tokens than the rest has, so that
-    tokens do not compare."""
+    """The methods of the role `ar` with another tokenizer than the rest, so that numbers of tokens
+    do not compare. It shows in the hashes of their prompts."""
     names = [name for name, method in run.config.methods.items() if method.role == "ar"]
     autoregressive = run.items["method"].isin(names)
     if not autoregressive.any() or "prompt_hash" not in run.items:
@@ -98,17 +100,26 @@ def other_tokenizers(run: Run) -> set[str]:
 
 
 def measure(run: Run) -> pd.DataFrame:
-    """The frame of a run: a row per method and suite that has items, in the configuration's order.
+    """The frame of a run.
 
-    Columns are MEASURES, for tables, and what marks, intervals and means are made of.
-    accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's,
-    and length_ratio: the method's content tokens / LLaDA's, over the shared items, those that LLaDA
-    has too. acceptance: accepted / proposed drafts. committed_per_window: mean of positions.
-    trials: independent verdicts, fewer than `scored` where a problem has several seeds;
-    accuracy_by_seed: () where there is one. empty, without_end: shares of responses. disturbed:
-    responses that others disturbed; disturbed_share: their part of the seconds, the method's or
-    LLaDA's, whichever is larger. NaN where there is nothing to measure, in seconds where the run
-    was not timed, and in length_ratio for another tokenizer.
+    Args:
+        run: as read.
+
+    Returns:
+        A row per method and suite that has items, in the configuration's order. Columns are
+        MEASURES, for tables, and those that marks, intervals and means need. Shared items are those
+        that LLaDA has too.
+
+        accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the
+        method's, over the shared items. length_ratio: the method's content tokens / LLaDA's, over
+        the shared items. acceptance: accepted / proposed drafts. committed_per_window: mean number
+        of positions. trials: independent verdicts, fewer than `scored` if a problem has several
+        seeds. accuracy_by_seed: a tuple, () with one seed. empty, without_end: shares of responses.
+        disturbed: the number of disturbed responses. disturbed_share: their share of the seconds,
+        the method's or LLaDA's, whichever is larger.
+
+        NaN if there is nothing to measure; in seconds if the run was not timed; in length_ratio for
+        another tokenizer.
 
     Raises:
         UserError: there are no items, or they are damaged.
@@ -139,7 +150,7 @@ def measure(run: Run) -> pd.DataFrame:
 
 
 def _add_seeds(frame: pd.DataFrame, run: Run, items: pd.DataFrame) -> None:
-    """Set TRIALS and BY_SEED of a frame by PAIR."""
+    """Set the columns TRIALS and BY_SEED of a frame with the index PAIR."""
     frame[TRIALS] = frame["scored"].astype(float)
     by_seed: dict[Any, tuple[float, ...]] = {}
     draws = len(run.config.draws)
@@ -148,19 +159,26 @@ def _add_seeds(frame: pd.DataFrame, run: Run, items: pd.DataFrame) -> None:
             verdicts = rows["verdict"].to_numpy()
             frame.loc[pair, TRIALS] = effective_trials(verdicts, rows["problem"].to_numpy())
             seeds = rows.groupby("draw")["verdict"]
-            # a spread needs all problems of all seeds
+            # Seeds with other problems would differ by these too.
             if seeds.size().nunique() == 1 and len(seeds) == draws:
                 by_seed[pair] = tuple(100 * seeds.mean())
     frame[BY_SEED] = [by_seed.get(pair, ()) for pair in frame.index]
 
 
 def measure_windows(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has speculative windows, in the configuration's order;
-    WINDOW_MEASURES.
+    """The measures of speculative windows.
 
-    acceptance: accepted / proposed drafts. alpha: accepted / (accepted + rejected), the rate among
-    tested drafts. committed_per_window: mean of positions. windows: how many. Raises UserError as
-    `measure` does.
+    Args:
+        run: as read.
+
+    Returns:
+        A row per method and suite that has windows, in the configuration's order; columns are
+        WINDOW_MEASURES. acceptance: accepted / proposed drafts. alpha: accepted / (accepted +
+        rejected), the rate among tested drafts. committed_per_window: mean number of positions.
+        windows: their number.
+
+    Raises:
+        UserError: as `measure`.
     """
     sums = by_pair(checked_items(run))[COUNTED].sum()
     tested = sums["accepted"] + sums["rejected"]
@@ -171,13 +189,21 @@ def measure_windows(run: Run) -> pd.DataFrame:
 
 
 def checked_items(run: Run) -> pd.DataFrame:
-    """The items by method and suite in the configuration's order, then by number; a fresh frame.
+    """The items of a run, checked and in one order.
 
-    method, suite: categoricals. Others are floats, OPTIONAL NaN where the record has none. draw:
-    the place of an item's seed among the run's. verdict: 1, 0 or NaN (not scored). tokens: equal
-    where the response's tokens are, NaN without a hash of them. empty, without_end: 1 where the
-    text is white space at most, and where neither EOS nor an end of turn was committed, else 0.
-    why: as recorded. Raises UserError if there are no items, or they are damaged.
+    Args:
+        run: as read.
+
+    Returns:
+        A new frame, sorted by method and suite in the configuration's order, then by number.
+        method, suite: categoricals. why: text, as recorded. All other columns are floats; OPTIONAL
+        are NaN if the record has none. problem: the item's number without its seed. draw: the index
+        of its seed among the run's. verdict: 1, 0 or NaN (not scored). tokens: a number that is the
+        same for the same tokens, NaN without a hash. empty: 1 if the text is only white space.
+        without_end: 1 if neither EOS nor an end of turn was committed.
+
+    Raises:
+        UserError: there are no items, or they are damaged.
     """
     items = run.items
     if items.empty:
@@ -188,13 +214,15 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for name in ("item", *SPENT, *COUNTED):
         values = floats_of(items, name)
-        least = math.ulp(0.0) if name == "seconds" else 0.0  # a random baseline makes no forwards
+        # Seconds must be above 0, the others may be 0: a random baseline makes no forwards.
+        least = math.ulp(0.0) if name == "seconds" else 0.0
+        # An item that the timed run does not have has no seconds.
         elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
-        wrong = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
-        if len(wrong):
-            where = " ".join(str(items[key].iloc[wrong[0]]) for key in KEY)
+        invalid = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
+        if len(invalid):
+            first = " ".join(str(items[key].iloc[invalid[0]]) for key in KEY)
             raise UserError(
-                f"{run.folder}/items.jsonl: {where} has no valid {name}; the record is damaged,"
+                f"{run.folder}/items.jsonl: {first} has no valid {name}; the record is damaged,"
                 " remove that line"
             )
         columns[name] = values
@@ -204,6 +232,7 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns["verdict"] = floats_of(items, "correct")
     columns["disturbed"] = floats_of(items, "disturbed")
     texts = items.reindex(columns=["tokens_hash", "text", "why"]).astype("string")
+    # factorize: -1 for a missing hash, which must not be equal to another one.
     tokens = pd.factorize(texts["tokens_hash"])[0]
     columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
     columns["why"] = texts["why"]
@@ -216,8 +245,8 @@ def checked_items(run: Run) -> pd.DataFrame:
 
 
 def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
-    """The items with the part of their method's seconds on the suite that was disturbed; beyond
-    MOST_DISTURBED seconds are NaN."""
+    """Add the disturbed share of the seconds of each method and suite. Where it is larger than
+    MOST_DISTURBED, all seconds become NaN."""
     items[DISTURBED] = items["seconds"].where(items["disturbed"] == 1, 0.0)
     sums = by_pair(items)[[DISTURBED, "seconds"]].transform("sum")
     items[DISTURBED] = (sums[DISTURBED] / sums["seconds"]).fillna(0.0)
@@ -228,28 +257,29 @@ def _without_disturbed(items: pd.DataFrame) -> pd.DataFrame:
 
 
 def suites_with(frame: pd.DataFrame, suites: Sequence[str], column: str) -> list[str]:
-    """The suites that a mean of a number is over: all but those where no method has it, as in one
-    that is not scored.
+    """The suites that the mean of a number is over: without those where no method has the number,
+    such as one that is not scored.
 
     Args:
         frame: rows by method and suite.
-        suites: what the mean should be over; one that has no rows at all stays.
-        column: the number.
+        suites: the suites that the mean should be over; a suite without any rows stays.
+        column: the number's.
     """
+    # A suite without rows stays, so that its absence makes the mean NaN.
     known = frame.groupby("suite")[column].count()
     return [suite for suite in suites if known.get(suite, 1) > 0]
 
 
 def over_suites(frame: pd.DataFrame, suites: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """Plain means of numbers over `suites_with` them, each suite with the same weight.
+    """Plain means over suites, each suite with the same weight.
 
     Args:
         frame: rows by method and suite.
-        suites: what the means are over.
-        columns: the numbers.
+        suites: the suites that the means are over, see `suites_with`.
+        columns: the numbers'.
 
     Returns:
-        A row per method, in the frame's order, its index; NaN where one of the suites is missing.
+        A row per method, which is the index, in the frame's order; NaN if a suite is missing.
     """
     methods = frame["method"].drop_duplicates()
     means = {}
@@ -261,33 +291,39 @@ def over_suites(frame: pd.DataFrame, suites: Sequence[str], columns: Sequence[st
 
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
-    """Those of `checked_items` that the reference has too, in their order, with its numbers as
-    <name>_reference."""
+    """The items that the reference has too, with its numbers as <name>_reference.
+
+    Args:
+        items: of `checked_items`.
+        reference: the method's key.
+    """
     names = [*SPENT, "content_tokens", "verdict", "tokens", DISTURBED]
-    of_reference = items.loc[items["method"] == reference, [*PROBLEM, *names]]
-    return items.merge(of_reference, on=PROBLEM, suffixes=("", "_reference"))
+    baseline = items.loc[items["method"] == reference, [*PROBLEM, *names]]
+    return items.merge(baseline, on=PROBLEM, suffixes=("", "_reference"))
 
 
 def categoricals(frame: pd.DataFrame, run: Run) -> dict[str, pd.Categorical]:
-    """A frame's methods and suites, in whose order groups are then the configuration's."""
+    """A frame's columns method and suite as categoricals, so that groups come in the
+    configuration's order."""
     known = {"method": method_labels(run), "suite": suite_titles(run)}
     return {name: pd.Categorical(frame[name], list(names)) for name, names in known.items()}
 
 
 def by_pair(frame: pd.DataFrame) -> pd.api.typing.DataFrameGroupBy:
-    """A frame's groups by method and suite, in the order of its categories."""
+    """A frame grouped by method and suite, in the order of the categories."""
     return frame.groupby(PAIR, observed=True)
 
 
 def by_name(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame of groups by method and suite with these, strings, as its first columns."""
+    """A frame with the index PAIR, with method and suite as its first columns, strings."""
     return frame.reset_index().astype(dict.fromkeys(PAIR, str))
 
 
 def _over_reference(items: pd.DataFrame) -> pd.DataFrame:
-    """shared_items, speedup, forward_speedup, length_ratio and disturbed_share by PAIR; absent
-    without items shared with LLaDA."""
+    """shared_items, speedup, forward_speedup, length_ratio and disturbed_share by PAIR, for those
+    that share items with LLaDA."""
     shared = shared_with_reference(items)
+    # Both or none: totals must be over the same items.
     shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
     groups = by_pair(shared)
     sums = groups[[*SPENT, *(f"{name}_reference" for name in SPENT)]].sum()
@@ -307,7 +343,12 @@ def _over_reference(items: pd.DataFrame) -> pd.DataFrame:
 
 
 def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """For each number of an item (n,) its problem, and the place of its seed among the run's."""
+    """Split the numbers of items into `problem` and `draw`, the index of the seed.
+
+    Args:
+        run: as read.
+        item: (n,), numbers of the run's items.
+    """
     draws = len(run.config.draws)
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}
@@ -317,8 +358,8 @@ def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[n
 
 
 def _windows(run: Run) -> pd.DataFrame:
-    """committed_per_window and windows by PAIR. Counts are integers: sums do not depend on the
-    order of the lines."""
+    """committed_per_window and windows by PAIR."""
+    # Counts are integers, so the sums of floats are exact whatever the order of the lines.
     windows = run.windows.reindex(columns=[*KEY, "committed"])
     frame = pd.DataFrame(categoricals(windows, run))
     frame["committed"] = floats_of(windows, "committed")
@@ -327,7 +368,7 @@ def _windows(run: Run) -> pd.DataFrame:
 
 
 def floats_of(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
-    """A column as floats; NaN where it is not there or no number."""
+    """A column as floats; NaN for a missing column, and for values that are no numbers."""
     if name not in frame:
         return np.full(len(frame), math.nan)
     return pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)

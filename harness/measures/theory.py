@@ -1,11 +1,11 @@
-"""The paper's Theorem 2 and its corollary against what a run measured: committed length, costs,
+"""The paper's Theorem 2 and its corollary compared with a run: committed length, costs, and
 speedups of FeF rows.
 
-Predictions use the acceptance rate and the costs of single passes that the run measured
-(passes.jsonl), not the seconds of FeF's items. Theorem 2 assumes that the drafts of a window are
-accepted independently, each with probability alpha. The corollary is relative to "a
-prefix-conditioned sequential target baseline that commits one position per target pass", and takes
-that pass to cost what the verification of a whole window costs.
+Predictions use the measured acceptance rate and costs of single passes (passes.jsonl), not the
+seconds of FeF's items. Theorem 2 assumes that the drafts of a window are accepted independently,
+each with probability alpha. The corollary's baseline is "a prefix-conditioned sequential target
+baseline that commits one position per target pass", and it assumes that such a pass costs as much
+as the verification of a whole window.
 """
 
 import math
@@ -29,16 +29,14 @@ from harness.methods.presets import prefix_conditioned
 from harness.records.store import KEY, Run
 from harness.stats import ratio_of_totals
 
-WINDOW = 16  # the decoder's default, where a run's configuration names none
-SEQUENTIAL = "-nosd"  # suffix of the preset without speculation
+# The decoder's default, which a configuration does not name.
+WINDOW = 16
+# The suffix of the preset without speculation.
+SEQUENTIAL = "-nosd"
 COUNTS = ["proposed", "accepted", "committed"]
-# column of the frame -> of passes.jsonl
-COSTS = {
-    "c": "plain",
-    "c_rho": "draft",
-    "c_pi": "verification",
-}
-# what is predicted -> how it is measured
+# Column of the frame, in the paper's notation -> field of passes.jsonl.
+COSTS = {"c": "plain", "c_rho": "draft", "c_pi": "verification"}
+# Column of the prediction -> column of the measured value.
 PREDICTED = {
     "predicted_over_sequential": "over_sequential",
     "predicted_forward_speedup": "forward_speedup",
@@ -70,31 +68,42 @@ OF_SECONDS = [name for name in THEORY[THEORY.index("c") :] if name not in OF_FOR
 
 
 def expected_committed(alpha: float, k: int) -> float:
-    """E[C_k] = (1 - alpha^k) / (1 - alpha), k at alpha = 1: positions that a window of k drafts
-    commits.
+    """E[C_k] = (1 - alpha^k) / (1 - alpha): positions that a window of k drafts commits on average.
 
-    alpha: probability that a tested draft is accepted; after a rejection the corrected token is
-    committed too. Source: Theorem 2, as the sum over l < k of alpha^l, exact near 1 too.
+    Source: Theorem 2. After a rejection the corrected token is committed too.
+
+    Args:
+        alpha: the probability that a tested draft is accepted.
+        k: drafts of the window.
     """
+    # As the sum of alpha^l over l < k, which is exact near alpha = 1 too, and k there.
     return math.fsum(alpha**position for position in range(k))
 
 
 def acceleration_ratio(committed: float, c_rho: float, c_pi: float) -> float:
-    """S = E[C_k] c_pi / (c_rho + c_pi): speedup over decoding one position per target pass (the
-    rows w/o SD).
+    """S = E[C_k] c_pi / (c_rho + c_pi): the speedup over one position per target pass (rows w/o
+    SD).
 
-    committed: E[C_k], positions that a window commits. c_rho, c_pi: seconds of a draft pass, and of
-    a verification, which the corollary takes for the baseline's too; where that costs c instead,
-    its speedup is S c / c_pi. Source: Corollary "Idealized acceleration ratio".
+    Source: Corollary "Idealized acceleration ratio". It assumes that a pass of the baseline costs
+    c_pi too; if it costs c, the speedup is S c / c_pi.
+
+    Args:
+        committed: E[C_k], positions that a window commits.
+        c_rho: seconds of a draft pass.
+        c_pi: seconds of a verification.
     """
     return committed * c_pi / (c_rho + c_pi)
 
 
 def fef_windows(run: Run, others: bool = False) -> pd.DataFrame:
-    """The speculative windows of FeF methods: KEY and COUNTS, numbers as floats, names
-    categoricals.
+    """The speculative windows of FeF methods, in the order of their lines.
 
-    others: and those of all other methods that proposed something. In the order of their lines.
+    Args:
+        run: as read.
+        others: include windows of other methods, if they proposed drafts.
+
+    Returns:
+        Columns KEY and COUNTS, numbers as floats, names as categoricals.
     """
     windows = run.windows.reindex(columns=[*KEY, *COUNTS])
     fef = windows["method"].isin(prefix_conditioned(run.config))
@@ -104,15 +113,19 @@ def fef_windows(run: Run, others: bool = False) -> pd.DataFrame:
 
 
 def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
-    """How often the draft at a position is accepted, by position m = 1, 2, ...; windows need
-    `proposed` and `accepted`.
+    """How often drafts are accepted, by their position m = 1, 2, ... in the window.
 
-    given_tested: accepted / tested, where a draft is tested if all before it were accepted.
-    unconditional: accepted / proposed. independent: alpha^m, what that is if acceptance is
-    independent, alpha being accepted / tested in all.
+    Args:
+        windows: with the columns `proposed` and `accepted`.
+
+    Returns:
+        A row per position. given_tested: accepted / tested; a draft is tested if all drafts before
+        it were accepted. unconditional: accepted / proposed. independent: alpha^m, the expected
+        value of `unconditional` if acceptance is independent; alpha is accepted / tested in all.
     """
     longest = windows["proposed"].max() if len(windows) else 0
     position = np.arange(1, int(longest) + 1)
+    # (windows, positions): whether the window has a draft there.
     proposed = windows["proposed"].to_numpy(float)[:, None] >= position
     accepted = windows["accepted"].to_numpy(float)[:, None]
     positions = pd.DataFrame(
@@ -133,16 +146,25 @@ def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
 
 
 def theory(run: Run) -> pd.DataFrame:
-    """One row per FeF method and suite that has windows, in the configuration's order; columns are
-    THEORY.
+    """Predictions of Theorem 2 and its corollary, and the measured values.
 
-    window: k of the configuration. expected_committed: E[C_k] at the measured alpha;
-    expected_committed_windows: the mean over the windows of E[C_proposed]. passes: positions
-    committed / LLaDA's forwards over the shared items. c, c_rho, c_pi: median seconds of a plain
-    forward, a draft pass and a verification. Predictions are S of the corollary, E[C_k] / 2 /
-    passes and E[C_k] c / (c_rho + c_pi) / passes; then the measured value, and measured /
-    predicted. NaN for what was not measured, OF_SECONDS where the run was not timed. Raises
-    UserError if the records are damaged.
+    Args:
+        run: as read.
+
+    Returns:
+        A row per FeF method and suite that has windows, in the configuration's order; columns are
+        THEORY.
+
+        window: k of the configuration. expected_committed: E[C_k] at the measured alpha.
+        expected_committed_windows: the mean of E[C_proposed] over the windows. passes: committed
+        positions / LLaDA's forwards, over the shared items. c, c_rho, c_pi: median seconds of a
+        plain forward, a draft pass and a verification. predicted_over_sequential: S of the
+        corollary. predicted_forward_speedup: E[C_k] / 2 / passes. predicted_speedup: E[C_k] c /
+        (c_rho + c_pi) / passes. Each is followed by the measured value, and measured / predicted.
+        NaN for what was not measured; OF_SECONDS are NaN if the run was not timed.
+
+    Raises:
+        UserError: the records are damaged.
     """
     speeds = measure(run)[[*PAIR, "forward_speedup", "speedup"]]
     rates = measure_windows(run).merge(speeds, on=PAIR).set_index(PAIR).to_dict("index")
@@ -172,18 +194,18 @@ def theory(run: Run) -> pd.DataFrame:
     return frame if timed(run) else frame.assign(**dict.fromkeys(OF_SECONDS, math.nan))
 
 
+# By (method, suite): seconds and forwards, with the item's number as the index.
 Items = dict[Any, pd.DataFrame]
 
 
 def _predictions(
     known: dict[str, Any], k: int, passes: float, proposed: pd.Series
 ) -> dict[str, float]:
-    """The predictions of the theorem and the corollary for one method and suite.
-
-    known: alpha and COSTS. proposed: drafts of each window.
-    """
+    """The predictions for one method and suite. known: alpha and COSTS. proposed: drafts of each
+    window."""
     alpha = float(known["alpha"])
     expected = expected_committed(alpha, k)
+    # Windows at a block's end are shorter. Few lengths occur, so E[C] is computed once for each.
     lengths, counts = np.unique(proposed.to_numpy(dtype=int), return_counts=True)
     pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
     total = math.fsum(count * expected_committed(alpha, length) for length, count in pairs)
@@ -191,6 +213,7 @@ def _predictions(
     predictions = {
         "expected_committed": expected,
         "expected_committed_windows": total / len(proposed),
+        # Forwards instead of seconds: a draft pass and a verification cost one each.
         "predicted_forward_speedup": acceleration_ratio(expected, 1.0, 1.0) / passes,
         "predicted_over_sequential": math.nan,
         "predicted_speedup": math.nan,
@@ -202,22 +225,21 @@ def _predictions(
 
 
 def _passes(items: Items, pair: tuple[str, str], windows: pd.DataFrame) -> float:
-    """Positions committed per forward of LLaDA's, over the items that both have; NaN where there
-    are none."""
+    """Committed positions per forward of LLaDA, over the items that both have; NaN without any."""
     both = _shared(items, (REFERENCE, pair[1]), pair)
     committed = windows.loc[windows["item"].isin(both.index), "committed"]
     return ratio_of_totals(committed, both["forwards"]) if committed.any() else math.nan
 
 
-def _ratio(items: Items, above: tuple[str, str], below: tuple[str, str]) -> float:
-    """Total seconds of one method over those of another on the items they share; NaN if there are
-    none."""
-    both = _shared(items, above, below)
+def _ratio(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> float:
+    """Total seconds of one method over those of another, over the items that both have; NaN without
+    any."""
+    both = _shared(items, pair, other)
     return ratio_of_totals(both["seconds"], both["seconds_other"]) if len(both) else math.nan
 
 
 def _shared(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> pd.DataFrame:
-    """The items of a method on a suite that another one has too, whose numbers are <name>_other."""
+    """The items that two methods share on a suite; the numbers of the second are <name>_other."""
     if pair not in items or other not in items:
         return pd.DataFrame()
     return items[pair].join(items[other], how="inner", rsuffix="_other")

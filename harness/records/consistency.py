@@ -1,7 +1,7 @@
-"""Whether what a run's files say of each other agrees, items with the configuration, windows with
-their items; and in what two records differ.
+"""Checks that the files of a run agree: items with the configuration, windows with their items. And
+the differences between two records.
 
-Numbers that disagree would give a plausible table, so that a run is refused where they do.
+Records that disagree would still give a plausible table, so such a run is refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,12 @@ from harness.errors import UserError
 from harness.records.schema import RunRecord
 
 KEY = ("method", "suite", "item")
-WINDOW = ("step", "round", "start")  # with the key, which window it is
-SUMS = ("proposed", "accepted", "committed", "rejected")  # of an item, those of its windows
-SHOWN = 3  # rows that are named
+# With the key, these identify a window.
+WINDOW = ("step", "round", "start")
+# Fields of an item that are the sums of its windows' fields.
+SUMS = ("proposed", "accepted", "committed", "rejected")
+# The most rows that a message names.
+SHOWN = 3
 
 
 def check_run(
@@ -26,36 +29,48 @@ def check_run(
     windows: pd.DataFrame | None,
     passes: pd.DataFrame,
 ) -> None:
-    """Raise UserError, naming every contradiction, unless the records of a run agree, as far as
-    they say something.
+    """Check that the records of a run agree. Fields that are missing are not checked.
 
-    windows: None, or no rows, where the record has none.
+    Args:
+        folder: of the run, for the message.
+        meta: run.json.
+        items: items.jsonl, a row per line.
+        windows: windows.jsonl, a row per line; None, or no rows, if the record has none.
+        passes: passes.jsonl, a row per line.
+
+    Raises:
+        UserError: they do not agree; the message names every contradiction.
     """
-    found = [
+    contradictions = [
         *_twice(items, "items", KEY),
         *_unknown(meta, {"items": items, "passes": passes}),
         *_prompts(meta, items),
         *_twice(passes, "passes", KEY),
     ]
     if windows is not None and len(windows):
-        found += [*_twice(windows, "windows", (*KEY, *WINDOW)), *_sums(items, windows)]
-    if found:
+        contradictions += [*_twice(windows, "windows", (*KEY, *WINDOW)), *_sums(items, windows)]
+    if contradictions:
         raise UserError(
-            f"{folder}: the records disagree, and no table can be made of them: {'; '.join(found)}"
+            f"{folder}: the records disagree, and no table can be made of them:"
+            f" {'; '.join(contradictions)}"
         )
 
 
 def of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
-    """The rows of windows or passes whose item is there: an item in flight leaves some when a run
-    is killed."""
+    """The rows of windows or passes whose item is recorded.
+
+    They are written before their item, so a run that is killed may leave some without one.
+    """
     if frame.empty or items.empty:
         return frame.head(0)
     known = pd.MultiIndex.from_frame(items[list(KEY)])
-    there = pd.MultiIndex.from_frame(frame[list(KEY)]).isin(known)
-    return frame if there.all() else frame[there].reset_index(drop=True)
+    has_item = pd.MultiIndex.from_frame(frame[list(KEY)]).isin(known)
+    # No copy in the usual case: windows may be millions.
+    return frame if has_item.all() else frame[has_item].reset_index(drop=True)
 
 
 def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str]:
+    # An older record may lack a column of the key.
     if len(frame) and set(key) <= set(frame):
         again = frame[frame.duplicated(list(key))]
         if len(again):
@@ -68,20 +83,24 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
     for file, frame in frames.items():
         for column, known in (("method", config.methods), ("suite", config.suites)):
             if len(frame) and known:
-                others = sorted(set(frame[column]) - set(known))
-                if others:
+                unknown = sorted(set(frame[column]) - set(known))
+                if unknown:
                     yield (
-                        f"{file}.jsonl: {column} {', '.join(others)} is not in the configuration of"
-                        " run.json"
+                        f"{file}.jsonl: {column} {', '.join(unknown)} is not in the"
+                        " configuration of run.json"
                     )
 
 
 def numbers_of(meta: RunRecord) -> dict[str, Sequence[int]]:
-    """The numbers of the items that a run has of each suite, as far as it says: by the number of
-    problems, or else the limit."""
+    """The numbers of a run's items by suite.
+
+    They follow from the recorded number of items, or else from the limit. A suite for which neither
+    is known is left out.
+    """
     limit = meta.config.limit
-    # Of a configuration by name the limit is that of each of its datasets.
     draws = len(meta.config.draws)
+    # A suite with a colon is a configuration of OpenCompass, whose limit is of each of its
+    # datasets.
     totals = {
         suite: limit * draws
         for suite in meta.config.suites
@@ -96,23 +115,24 @@ def numbers_of(meta: RunRecord) -> dict[str, Sequence[int]]:
 
 
 def _prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
-    """Items that had one prompt for some methods and another for others; the role `ar` may have its
-    own tokenizer."""
+    """Items whose prompt is not the same for all methods."""
     if "prompt_hash" not in items:
         return
-    apart = [name for name, method in meta.config.methods.items() if method.role == "ar"]
-    rows = items[items["prompt_hash"].notna() & ~items["method"].isin(apart)]
+    # The model of the role `ar` may have a tokenizer of its own, and so another hash.
+    autoregressive = [name for name, method in meta.config.methods.items() if method.role == "ar"]
+    rows = items[items["prompt_hash"].notna() & ~items["method"].isin(autoregressive)]
     prompts = rows.groupby(["suite", "item"], sort=False)["prompt_hash"].nunique()
-    unlike = prompts[prompts > 1].reset_index()
-    if len(unlike):
-        named = _rows(unlike, ("suite", "item"))
+    several = prompts[prompts > 1].reset_index()
+    if len(several):
+        named = _rows(several, ("suite", "item"))
         yield (
             f"items.jsonl: {named} has more than one prompt, so that methods had different problems"
         )
 
 
 def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
-    """Items whose windows do not sum to what the item says."""
+    """Items whose counts are not the sums of their windows' counts."""
+    # A window ends at its first rejected draft, so that it has one rejected draft or none.
     if {"proposed", "accepted"} <= set(windows):
         windows = windows.assign(rejected=windows["accepted"] < windows["proposed"])
     columns = [name for name in SUMS if name in items and name in windows]
@@ -120,18 +140,19 @@ def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
         return
     counted = items[items["proposed"].notna()].set_index(list(KEY))
     sums = windows.groupby(list(KEY), sort=False)[columns].sum().reindex(counted.index)
-    there = sums.notna().all(axis=1)  # items whose windows were deleted have none
+    # Users may delete windows, also of some items alone: these are not checked.
+    has_windows = sums.notna().all(axis=1)
     for name in columns:
-        other = counted[there & counted[name].notna() & sums[name].ne(counted[name])]
-        if len(other):
+        wrong = counted[has_windows & counted[name].notna() & sums[name].ne(counted[name])]
+        if len(wrong):
             yield (
-                f"windows.jsonl: what the windows of {_rows(other.reset_index())} {name} is not"
+                f"windows.jsonl: what the windows of {_rows(wrong.reset_index())} {name} is not"
                 " what the item says"
             )
 
 
 def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
-    """The first rows, by their keys, and how many more there are."""
+    """The keys of the first rows, and the number of further ones."""
     named = [
         " ".join(str(value) for value in row) for row in frame[list(key)].head(SHOWN).to_numpy()
     ]
@@ -140,7 +161,13 @@ def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """What differs between two configurations, as dotted paths with both values."""
+    """The differences between two configurations, as dotted paths with both values.
+
+    Args:
+        before: the recorded one.
+        after: the one of now.
+        path: of both, if they are parts of configurations.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         keys = [*before, *(key for key in after if key not in before)]
         return [
@@ -150,5 +177,6 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
                 before.get(key), after.get(key), f"{path}.{key}" if path else str(key)
             )
         ]
-    there, now = ("all of it" if isinstance(each, dict) else each for each in (before, after))
-    return [] if before == after else [f"{path} ({there} there, {now} now)"]
+    # One of them may be a whole table where the other has a value: too long to be shown.
+    then, now = ("all of it" if isinstance(value, dict) else value for value in (before, after))
+    return [] if before == after else [f"{path} ({then} there, {now} now)"]

@@ -1,9 +1,9 @@
-"""Where a run was made: machine, packages, commit, and what the machine did at the start and end of
-every session.
+"""The environment of a run: machine, packages, commit, and the machine's state at the start and end
+of every session.
 
-Seconds say something of a decoder only if the machine was the same throughout: clocks, load, and on
-a GPU what throttled it. A session is one stretch of a run, from its start, or --resume, to its end;
-a killed one has no end.
+Seconds can be compared only if the machine was in the same state throughout: clocks, load, and on a
+GPU throttling. A session is one stretch of a run, from its start, or --resume, to its end; a killed
+one has no end.
 """
 
 import json
@@ -24,8 +24,9 @@ import torch
 
 from harness.records.store import write_atomically
 
-TOP = Path(__file__).resolve().parents[2]  # of the repository, unless the package was installed
-# what else lies in the repository decodes nothing
+# The top of the repository, unless the package was installed.
+TOP = Path(__file__).resolve().parents[2]
+# Other folders of the repository do not change what a run does: a change there is not "dirty".
 CODE = (
     "harness",
     "model_wrappers",
@@ -45,7 +46,12 @@ PACKAGES = (
 
 
 def describe(device: str, dtype: str) -> dict[str, Any]:
-    """The environment part of run.json."""
+    """The environment part of run.json.
+
+    Args:
+        device: cpu, cuda, cuda:1, ...
+        dtype: its name.
+    """
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
     changes = _changes()
     return {
@@ -68,8 +74,14 @@ def describe(device: str, dtype: str) -> dict[str, Any]:
 def write_tables(
     path: Path, options: Any, tables: Mapping[str, pd.DataFrame], more: dict[str, Any]
 ) -> None:
-    """A command's tables as JSON, with its options (device and dtype among them), the environment,
-    and what else."""
+    """Write a command's tables as JSON, with its options and the environment.
+
+    Args:
+        path: of the file.
+        options: a struct or dataclass with the command's options, device and dtype among them.
+        tables: by name.
+        more: further fields of the file.
+    """
     record: dict[str, Any] = {
         "arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}
     }
@@ -79,7 +91,7 @@ def write_tables(
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows for JSON: null where there is no value, text for an infinite one."""
+    """A table's rows for JSON, which has no NaN and no infinity: null, and "inf" or "-inf"."""
 
     def plain(value: Any) -> Any:
         if not isinstance(value, float) or math.isfinite(value):
@@ -92,10 +104,13 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _git(*arguments: str, folder: Path = TOP) -> str | None:
-    """What git says of the repository whose top is `folder`; None where there is none."""
+    """The output of a git command in the repository with this top; None if there is none.
+
+    Only with `.git` right there: an installed copy may lie in somebody else's repository.
+    """
     if not (folder / ".git").exists():
         return None
-    # In a hook git names another repository to all that it starts.
+    # In a hook, git's variables name another repository, which every git below it would use.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(folder), *arguments]
     try:
@@ -106,7 +121,7 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
 
 
 def _changes(folder: Path = TOP) -> str | None:
-    """What git says of code that no commit has."""
+    """Uncommitted changes of the code, as `git status` lists them; None without a repository."""
     return _git("status", "--porcelain", "--", *CODE, folder=folder)
 
 
@@ -124,17 +139,25 @@ def _cpu() -> str:
     return next(names, platform.processor() or "unknown")
 
 
-SAMPLE = 0.2  # seconds over which the processor's use is taken
-BUSY = 20  # percent of all cores, or of the GPU, that others may use before seconds are in doubt
+# Seconds over which the processor's use is measured.
+SAMPLE = 0.2
+# Percent of all cores, or of the GPU, that others may use before seconds are in doubt.
+BUSY = 20
 
 
 def receipt(device: str) -> dict[str, Any]:
-    """The machine now: {at, cpu_mhz, busy_percent, load, available_gib, gpu}.
+    """The state of the machine now.
 
-    busy_percent: use of this process's cores by others over SAMPLE seconds; load: the 1, 5 and 15
-    minute averages; gpu: None but on CUDA devices, there what NVML says, or why it says nothing.
-    What a platform does not tell is None.
+    Args:
+        device: a CUDA device's clocks are included.
+
+    Returns:
+        at: the time in UTC; cpu_mhz; busy_percent: use of this process's cores by others over
+        SAMPLE seconds; load: averages of 1, 5 and 15 minutes; available_gib: free memory; gpu: what
+        NVML says, or why it says nothing, None without a CUDA device. A value that the platform
+        does not tell is None.
     """
+    # Containers and some ARM machines have no frequency to read.
     try:
         frequency = psutil.cpu_freq()
     except (OSError, NotImplementedError):
@@ -152,8 +175,8 @@ def receipt(device: str) -> dict[str, Any]:
 
 
 def _used_by_others() -> float:
-    """Percent of the cores that this process may use, without its own part: its threads may still
-    wait actively."""
+    """Percent of this process's cores that other processes use."""
+    # This process's own part is subtracted: torch's threads may still spin while they wait.
     process = psutil.Process()
     before = sum(process.cpu_times()[:2])
     start_time = time.perf_counter()
@@ -166,20 +189,24 @@ def _used_by_others() -> float:
 
 
 def busy_warning(at_start: dict[str, Any]) -> str | None:
-    """What to say where the receipt of a run's start shows that others use its device; None if all
-    is quiet."""
-    used = {
+    """A warning that other programs use the machine; None if it is quiet.
+
+    Args:
+        at_start: of `receipt`, from the start of a session.
+    """
+    percents = {
         "processor": at_start["busy_percent"],
         "GPU": (at_start["gpu"] or {}).get("busy_percent"),
     }
     busy = [
         f"{percent:.0f}% of the {name}"
-        for name, percent in used.items()
+        for name, percent in percents.items()
         if percent is not None and percent > BUSY
     ]
     if not busy:
         return None
     remedy = "wait for a quiet machine"
+    # Torch's threads wait for each other by spinning: one busy core slows all of them.
     if torch.get_num_threads() > 1:
         remedy = f"{remedy}, or give --threads 1"
     return (
@@ -189,10 +216,10 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
 
 
 def nvml_handle(device: str | torch.device) -> Any:
-    """NVML's handle of a CUDA device, once `nvmlInit` was called."""
+    """NVML's handle of a CUDA device. `nvmlInit` must have been called."""
     import pynvml
 
-    # By its UUID, for NVML does not know of CUDA_VISIBLE_DEVICES.
+    # By UUID: NVML numbers all GPUs, and CUDA those of CUDA_VISIBLE_DEVICES.
     identity = str(torch.cuda.get_device_properties(device).uuid)
     return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
 
@@ -224,37 +251,47 @@ def _gpu(device: str) -> dict[str, Any]:
         return {"unknown": f"NVML: {error}"}
 
 
-# NVML's bits for clocks that the hardware lowered: heat, power, a power brake
+# NVML's bits for clocks that the hardware lowered: slowdown (heat or power), heat, a power brake.
 SLOWED = 0x8 | 0x40 | 0x80
 
 
 def throttled(device: str) -> bool:
-    """Whether the hardware of a CUDA device lowers its clocks now."""
+    """Whether the hardware of a CUDA device lowers its clocks now; False on a CPU."""
     if not device.startswith("cuda"):
         return False
     reasons = _gpu(device).get("throttle_reasons", "0x0")
     return bool(int(reasons, 16) & SLOWED)
 
 
+# The first rounds of `interleaved`, which warm up.
 DISCARDED = 2
 
 
 def seconds_of(call: Callable[[], object], device: torch.device) -> float:
     """Wall-clock seconds of one call, the device synchronised on both sides."""
+    # CUDA calls return before the work is done: without the first one, earlier work would count.
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     call()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time
 
 
 def interleaved(
     calls: dict[str, Callable[[], object]], device: torch.device, repeats: int
 ) -> pd.DataFrame:
-    """Seconds of each call, a column per call, in rounds that drift hits alike; the first DISCARDED
-    rounds warm up."""
+    """Time calls in turn, so that drift of the machine hits all of them alike.
+
+    Args:
+        calls: by name.
+        device: which the calls use.
+        repeats: rounds after the DISCARDED first ones.
+
+    Returns:
+        Seconds, a row per round and a column per call.
+    """
     rounds = [
         {name: seconds_of(call, device) for name, call in calls.items()}
         for _ in range(repeats + DISCARDED)

@@ -1,8 +1,9 @@
-"""Files of a record: JSON lines, plain or packed, and traces; and SHA-256 of data and weights.
+"""Files of a record: JSON lines, plain or gzipped, and traces; and SHA-256 of data and weights.
 
-traces.bin has what every response of a traced run did, event by event, in the columns of
-model_wrappers/trace.py. A frame is four bytes, the length of what follows, and the zlib-compressed
-msgpack of one response. A torn last line or frame is left out; a damaged one is refused.
+traces.bin has the events of every response of a traced run, in the columns of
+model_wrappers/trace.py. It is a sequence of frames. A frame is one response as zlib-compressed
+msgpack, after four bytes with its length. A last line or frame that a kill tore is left out; a
+damaged one is refused.
 """
 
 from __future__ import annotations
@@ -32,14 +33,21 @@ from model_wrappers.trace import NUMBER, EventLog
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file, a torn last line left out. Raises UserError, naming any
-    other that is wrong."""
+    """The objects of a JSON-lines file, without a torn last line.
+
+    Args:
+        path: of the file, which may be gzipped or missing.
+        record: what every line is checked against.
+
+    Raises:
+        UserError: a line is wrong; the message has its number.
+    """
     return [row for _, row in each_line(path, record)]
 
 
 def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every whole line of a JSON-lines file, without its end, and its object, checked as
-    `read_lines` says."""
+    """Every whole line of a JSON-lines file, without its line end, and its object. Checked as by
+    `read_lines`."""
     number = 0
     with opened(path) as file:
         for piece in pieces_of(file):
@@ -47,12 +55,12 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
                 number += 1
                 try:
                     row = json.loads(line)
-                    wrong = record and what_is_wrong(record, row)
+                    fault = record and what_is_wrong(record, row)
                 except ValueError as error:
-                    wrong = f"not JSON ({error})"
-                if wrong:
+                    fault = f"not JSON ({error})"
+                if fault:
                     raise UserError(
-                        f"{path}, line {number}: {wrong}; the record is damaged, repair or remove"
+                        f"{path}, line {number}: {fault}; the record is damaged, repair or remove"
                         " that line"
                     )
                 yield line, row
@@ -60,8 +68,11 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it
-    is damaged."""
+    """Open a JSON-lines file, or else its gzipped copy; an empty file if there is neither.
+
+    Raises:
+        UserError: the gzipped file is damaged.
+    """
     packed = packed_of(path)
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
@@ -74,28 +85,32 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
         yield file
 
 
-PIECE = 1 << 24  # bytes of lines that are read at a time
+# Bytes that are read at a time: a run's windows may not fit into memory twice.
+PIECE = 1 << 24
 
 
 def pieces_of(file: BinaryIO | gzip.GzipFile) -> Iterator[list[bytes]]:
-    """The lines of an opened file in pieces, without blank ones and without a last one that a kill
-    tore."""
+    """The lines of an opened file in pieces, without blank lines and a torn last one."""
     torn = b""
     while read := file.read(PIECE):
+        # The last part has no line end yet. It begins the next piece, or was torn by a kill.
         *lines, torn = (torn + read).split(b"\n")
         yield [line for line in lines if line.strip()]
 
 
 def packed_of(path: Path) -> Path:
+    """The gzipped copy of a file."""
     return path.with_name(f"{path.name}.gz")
 
 
 def as_lines(rows: list[dict[str, Any]]) -> str:
+    """Rows as JSON lines."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
-# and of those that say how to read and prompt a model
+# Endings of files with weights.
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+# Endings of the other files of a model: configuration, tokenizer, chat template, code.
 BESIDE = (
     ".json",
     ".jinja",
@@ -112,7 +127,7 @@ def file_hash(path: Path) -> str:
 
 
 def files_hash(paths: list[Path]) -> str:
-    """SHA-256 of a file, or of the names and hashes of several, hex."""
+    """SHA-256 of a file, or of the names and hashes of several files, hex."""
     if len(paths) == 1:
         return file_hash(paths[0])
     return hashlib.sha256(
@@ -121,27 +136,27 @@ def files_hash(paths: list[Path]) -> str:
 
 
 def ships(model: dict[str, Any]) -> bool:
-    """Whether a record's model is one that ships with this project: nano or a checkpoint of it,
-    read as they are.
+    """Whether a record's model ships with this project: nano or a checkpoint of it, unchanged.
 
-    By the hashes of its files, for a name may stand for anything; an older record has those of
-    weights alone.
+    Args:
+        model: of `weights` in run.json.
     """
+    # By the hashes of its files, for a folder of any model may have such a name.
     nano = Path(model_wrappers.__file__).parent / "nano"
     lines = (nano / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     folders = {digest: (nano / name).parent for digest, name in map(str.split, lines)}
     weights = [*(model.get("sha256") or {}).values()]
     if not weights or "adapter" in model or not all(digest in folders for digest in weights):
         return False
-    own = model_hashes(folders[weights[0]], BESIDE)
-    return all(
-        own.get(name, digest) == digest for name, digest in (model.get("files") or {}).items()
-    )
+    shipped = model_hashes(folders[weights[0]], BESIDE)
+    # An older record has hashes of weights alone.
+    recorded = model.get("files") or {}
+    return all(shipped.get(name, digest) == digest for name, digest in recorded.items())
 
 
 def model_hashes(folder: Path, endings: tuple[str, ...] = WEIGHTS) -> dict[str, str]:
-    """SHA-256 of the files of a model's folder with these endings, by name; unchanged files are
-    read once."""
+    """SHA-256 of the files with these endings in a model's folder, by name. A file that has not
+    changed is read once in a process."""
     files = sorted(path for ending in endings for path in folder.glob(f"*{ending}"))
     return {path.name: _known_hash(path.resolve(), _version(path)) for path in files}
 
@@ -153,12 +168,14 @@ def _version(path: Path) -> tuple[int, int]:
 
 @lru_cache
 def _known_hash(path: Path, version: tuple[int, int]) -> str:
+    # `version` is a part of the cache's key: a file that was replaced is read again.
     return file_hash(path)
 
 
 TRACES = "traces.bin"
-HEADER = 4  # bytes that say how long a frame is, the lowest first
-# The numbers of a column, the lowest byte first.
+# Bytes of a frame's length, little-endian.
+HEADER = 4
+# numpy's dtypes of the columns, little-endian on every machine.
 COLUMNS = {
     "kind": "<u1",
     "forward": "<u4",
@@ -169,20 +186,28 @@ COLUMNS = {
     "prob": "<f4",
     "target_prob": "<f4",
 }
+# Numbers of the kinds of events: that put a token at a position, ...
 COMMITS = tuple(
     NUMBER[kind] for kind in ("unmasked", "accepted", "known", "corrected", "drawn", "filled")
 )
+# ... that put the draft itself there, ...
 ACCEPTED = (NUMBER["accepted"], NUMBER["known"])
+# ... and that put nothing there.
 REFUSED = (NUMBER["rejected"], NUMBER["discarded"])
 Numbers = npt.NDArray[Any]
 
 
 class TraceRecord(Struct, kw_only=True):
-    """What one response did. length: its tokens; mask: the id that it was full of at first; ends:
-    ids of EOS and EoT.
+    """The events of one response.
 
-    tokenizer: the model whose tokens these are; pieces: the texts of those that no earlier frame of
-    it has. columns: the events, as COLUMNS says.
+    Attributes:
+        method, suite, item: the response's key.
+        length: tokens of the response.
+        mask: the id of the mask, which fills the response at first.
+        ends: ids of EOS and EoT.
+        tokenizer: the name of the model whose tokens these are.
+        pieces: texts of tokens by id, without those that an earlier frame of this tokenizer has.
+        columns: the events, each column packed as COLUMNS says.
     """
 
     method: str
@@ -202,35 +227,38 @@ class TraceRecord(Struct, kw_only=True):
         )
 
     def without(self, known: Collection[int]) -> TraceRecord:
-        """The record less the texts of these tokens."""
+        """The record without the texts of these tokens."""
         new = {token: text for token, text in self.pieces.items() if token not in known}
         return msgspec.structs.replace(self, pieces=new)
 
     @property
     def key(self) -> Key:
-        """Whose response it is."""
+        """Method, suite and item."""
         return self.method, self.suite, self.item
 
     def column(self, name: str) -> Numbers:
-        """A column's numbers, (events,); of target_prob one for each draft that was not
+        """A column's numbers, (events,); target_prob has one for each draft that was not
         accepted."""
         return np.frombuffer(self.columns[name], COLUMNS[name])
 
 
 def packed_columns(log: EventLog) -> dict[str, bytes]:
-    """The columns of a log as a record has them."""
+    """The columns of a log, packed for a record."""
     return {name: np.asarray(values, COLUMNS[name]).tobytes() for name, values in log.columns()}
 
 
 def frame_of(record: TraceRecord) -> bytes:
-    """A response as a frame."""
+    """A response as a frame of traces.bin."""
     body = zlib.compress(msgspec.msgpack.encode(record))
     return len(body).to_bytes(HEADER, "little") + body
 
 
 def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
-    """Every whole frame of a run's traces, with what it says; none without any. Raises UserError
-    for a damaged one."""
+    """Every whole frame of a run's traces.bin, with its record. Without a file there is none.
+
+    Raises:
+        UserError: a frame is damaged.
+    """
     path = Path(folder) / TRACES
     if not path.exists():
         return
@@ -240,7 +268,8 @@ def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
         while len(header := file.read(HEADER)) == HEADER:
             size = int.from_bytes(header, "little")
             body = file.read(size)
-            if len(body) < size:  # torn by a kill
+            # The last frame was torn by a kill.
+            if len(body) < size:
                 return
             number += 1
             with explained(
@@ -257,50 +286,57 @@ def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
 
 
 def replay(record: TraceRecord) -> npt.NDArray[np.int64]:
-    """The tokens of the response after all its events, (length,)."""
+    """The tokens of a response after all its events, (length,)."""
     tokens = np.full(record.length, record.mask, np.int64)
     changes = ~np.isin(record.column("kind"), REFUSED)
-    # Of several at one position numpy keeps the last, which is the one that holds.
+    # A position may occur several times, where it was re-masked: numpy keeps the last token.
     tokens[record.column("position")[changes]] = record.column("token")[changes]
     return tokens
 
 
 def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
-    """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they
-    are damaged."""
+    """The prompts of a traced run by suite and item; {} if it has none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
     return {(row["suite"], row["item"]): row["prompt"] for row in rows}
 
 
 def code_hash(path: Path) -> str:
-    """SHA-256 of a Python file with what it imports from its folder, as `with_helpers` has them."""
+    """SHA-256 of a Python file and of the files that `with_helpers` adds to it."""
     return files_hash(with_helpers(path))
 
 
 def with_helpers(path: Path) -> list[Path]:
-    """A Python file, and the files of its folder that it imports, and they in turn; an installed
-    file comes alone."""
-    found = [path]
+    """A Python file, and the files of its folder that it imports, directly or through others. An
+    installed file is returned alone."""
+    files = [path]
+    # Neighbours in site-packages are other packages, not helpers.
     if path.parent.name in ("site-packages", "dist-packages"):
-        return found
-    for file in found:
+        return files
+    # The list grows while it is read, so that imports of imports follow.
+    for file in files:
         for name in sorted(_imports_of(file)):
             loaded = getattr(sys.modules.get(name), "__file__", None)
-            # that is what the name stands for
+            # The name stands for a module from elsewhere, whatever lies in this folder.
             if loaded is not None and path.parent not in Path(loaded).parents:
                 continue
             package = path.parent / name
-            files = [path.parent / f"{name}.py"]
-            files += sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
-            found += [each for each in files if each.is_file() and each not in found]
-    return found
+            helpers = [path.parent / f"{name}.py"]
+            if (package / "__init__.py").is_file():
+                helpers += sorted(package.rglob("*.py"))
+            files += [helper for helper in helpers if helper.is_file() and helper not in files]
+    return files
 
 
 def _imports_of(path: Path) -> set[str]:
-    """The packages that a Python file imports; none of one that is no Python."""
+    """The top-level names that a Python file imports; none if it is not Python."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # importing it says what is wrong
+    # Importing the file will say what is wrong.
+    except (SyntaxError, ValueError):
         return set()
     modules = []
     for node in ast.walk(tree):

@@ -1,9 +1,8 @@
-"""What a record must look like to be read: run.json with its configuration, lines of items.jsonl
-and windows.jsonl.
+"""The schema of a record: run.json with its configuration, and lines of items.jsonl, windows.jsonl,
+passes.jsonl and prompts.jsonl.
 
-What is needed to say whose record it is must be there; the rest may be missing, for other tools
-write records too, but what is there must have its type and range. Fields that are not named here
-are allowed.
+Fields that identify a record are required. The others may be missing, for other tools write records
+too, but must have the right type and range if they are there. Unknown fields are allowed.
 """
 
 import hashlib
@@ -20,12 +19,16 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Setting(Struct, kw_only=True):
-    """A method on a suite: lengths in tokens, the decoder's options as JSON has them.
+    """The settings of a method on a suite.
 
-    published: the source, where the decoder was published with these settings for this model
-    family. attends: a block model's block length, where it attends in others. schedule_sha256: of a
-    schedule's file; None for the uniform one. tuned_on: the problems that harness/tune.py chose the
-    settings on.
+    Attributes:
+        gen_length: tokens of a response.
+        block_length: tokens of a block.
+        options: of the decoder, as JSON has them.
+        schedule_sha256: of the file of a schedule; None for the uniform one.
+        published: the source, if the decoder was published with these settings for this family.
+        attends: the block length of a block model's attention, if it is not block_length.
+        tuned_on: the problems on which harness/tune.py chose the settings.
     """
 
     gen_length: int | None = None
@@ -38,8 +41,15 @@ class Setting(Struct, kw_only=True):
 
 
 class Method(Struct, kw_only=True):
-    """A row of a table: its label, its decoder, whose checkpoints it uses, and its settings by
-    suite."""
+    """A method of a run, a row of its tables.
+
+    Attributes:
+        label: of the row.
+        method: the decoder's name.
+        role: of the checkpoint that decodes.
+        draft_role: of the model that drafts, if it is another one.
+        suites: settings by suite.
+    """
 
     label: str = ""
     method: str = ""
@@ -49,8 +59,16 @@ class Method(Struct, kw_only=True):
 
 
 class QuestionsName(Struct):
-    """A file of questions as a run names it: its name and SHA-256, columns, and the judge with that
-    of its file."""
+    """A file of questions as run.json names it.
+
+    Attributes:
+        file: its name, without the folder.
+        sha256: of the file.
+        prompt: the column of the question.
+        answer: the column of the reference.
+        judge: its name, or FILE.py:NAME.
+        judge_sha256: of the judge's file.
+    """
 
     file: str = ""
     sha256: str = ""
@@ -61,10 +79,13 @@ class QuestionsName(Struct):
 
 
 class SuiteName(Struct):
-    """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's
-    configuration.
+    """A suite as run.json names it.
 
-    questions: of a file of questions.
+    Attributes:
+        title: in tables.
+        configuration: the name of OpenCompass's configuration, for real problems.
+        configuration_sha256: of that configuration.
+        questions: the file, for a suite of questions.
     """
 
     title: str = ""
@@ -74,17 +95,33 @@ class SuiteName(Struct):
 
 
 class RunConfig(Struct, kw_only=True):
-    """All that determines the tokens and forwards of a run.
+    """All that determines the tokens and forwards of a run. None: an older record does not say.
 
-    models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items
-    a suite, None for all. items: by suite the numbers of the problems that were chosen; all of a
-    suite that is not there. seeds: every problem is decoded with each (`draws`). samples: or so
-    many times, with seeds that are made of `seed`. graphs: whether models ran through CUDA graphs.
-    device_map: where models were spread over devices; device is then the kind of the first one.
-    prompt: where it is not the chat template's. chat_template_args: what that is rendered with,
-    where it was set. chunk: items that pass through all methods before the next ones. batch:
-    responses decoded at once. timed: whether seconds are for comparison. None where an older record
-    does not say.
+    Attributes:
+        models: role -> suite -> name.
+        suites: by name.
+        methods: by key.
+        data: "generated[-dev][:SEED]", or SHA-256 by suite.
+        limit: items of each suite; None for all.
+        items: numbers of the chosen problems by suite; of a suite that is missing, all.
+        temperature: of all methods.
+        seed: the first one.
+        seeds: several seeds, with each of which every problem is decoded (see `draws`).
+        samples: responses to each problem, with seeds that are made of `seed`.
+        device: cpu, cuda, ...; with a device_map the kind of the first one.
+        device_map: how models were spread over devices.
+        dtype: of the models.
+        compile: always false; torch.compile was an option of older runs.
+        graphs: whether models ran through CUDA graphs.
+        trust_remote_code: whether code that comes with a model was run.
+        reads_at: of such a model, where the logits of a position are.
+        prompt: "plain" if there is no chat template around it.
+        chat_template_args: arguments of the chat template.
+        threads: CPU threads, of each worker.
+        chunk: items that pass through all methods before the next ones.
+        batch: responses decoded at once.
+        timed: whether seconds are for comparison.
+        traced: whether the events of responses are recorded.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -114,26 +151,26 @@ class RunConfig(Struct, kw_only=True):
 
     @property
     def generated(self) -> bool:
-        """Whether the problems are this project's own, but for files of questions."""
+        """Whether the problems are generated ones, apart from files of questions."""
         return isinstance(self.data, str)
 
     @property
     def draws(self) -> tuple[int, ...]:
-        """The seeds that every problem is decoded with, one after the other; those of the first
-        samples are the run's.
-
-        Other samples have hashes, so that runs of other seeds share none of them.
-        """
+        """The seeds with which every problem is decoded. The first sample of each has the run's own
+        seeds."""
+        # Further samples have hashes: with seed + n, runs of neighbouring seeds would share
+        # samples.
         seeds = self.seeds or (self.seed or 0,)
         numbers = range(1, self.samples or 1)
         return (*seeds, *(item_seed(seed, "sample", n) for n in numbers for seed in seeds))
 
     def numbers(self, suite: str, total: int) -> Sequence[int]:
-        """The numbers of a suite's items that the run decodes, all problems of a draw together.
+        """The numbers of a suite's items that the run decodes: all problems of the first draw, then
+        of the next.
 
         Args:
-            suite: of the run.
-            total: items of all its problems, of every draw.
+            suite: its name.
+            total: problems of the suite times draws.
         """
         chosen = (self.items or {}).get(suite)
         if chosen is None:
@@ -142,8 +179,9 @@ class RunConfig(Struct, kw_only=True):
         return [first + problem for first in first_items for problem in chosen]
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as run.json has it; of timed, traced and graphs the usual value is left
-        out."""
+        """The configuration for run.json, without timed, traced and graphs if they have their usual
+        values."""
+        # So that the hash of an older record, which lacks them, is that of its configuration.
         values: dict[str, Any] = msgspec.to_builtins(self)
         for name, usual in (("timed", True), ("traced", False), ("graphs", False)):
             if values[name] is usual:
@@ -152,14 +190,22 @@ class RunConfig(Struct, kw_only=True):
 
 
 def item_seed(seed: int, suite: str, item: int) -> int:
-    """The random seed of an item: a hash of (seed, suite, item), so that the order of work changes
-    nothing."""
+    """The random seed of an item, 48 bits: a hash of (seed, suite, item).
+
+    It does not depend on the order of the items, nor on the number of workers.
+    """
     return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
 
 
 class PluginName(Struct):
-    """A plugin as a run names it: how it was asked for, its file, the SHA-256 of its code, what it
-    registered."""
+    """A plugin as run.json names it.
+
+    Attributes:
+        plugin: the value of --plugin.
+        path: of its file.
+        sha256: of its code.
+        registered: names by kind: decoders, presets, suites.
+    """
 
     plugin: str
     path: str
@@ -168,16 +214,19 @@ class PluginName(Struct):
 
     @property
     def methods(self) -> list[str]:
-        """What --methods takes of it."""
+        """The names that --methods accepts from this plugin."""
         return [*self.registered.get("decoders", []), *self.registered.get("presets", [])]
 
 
-Key = tuple[str, str, int]  # method, suite, item
+# Method, suite, item.
+Key = tuple[str, str, int]
 
 
 class RunRecord(Struct, kw_only=True):
-    """run.json; scoring and sessions come while the run goes on. options: given, which --resume
-    takes again."""
+    """run.json. `sessions` and `scoring` are added while the run goes on.
+
+    `options` are those that were given, which --resume takes again; docs/records.md has the rest.
+    """
 
     schema: Literal[1]
     config: RunConfig
@@ -195,19 +244,23 @@ class RunRecord(Struct, kw_only=True):
 
     @property
     def files(self) -> dict[str, dict[str, Any]]:
-        """By suite what the record says of its file: name, SHA-256, items."""
+        """The files of problems by suite: name, SHA-256, items."""
         return self.data.get("files") or {}
 
 
 class ItemRecord(Struct):
-    """One response: whose it is, what it says, whether it is right, what it cost.
+    """A line of items.jsonl: one response, its verdict and its costs. Described in docs/records.md.
 
-    worker: a key of `workers` in a session of run.json. flop: as model_wrappers/backbones/flop.py.
-    cpu_seconds, device_seconds, draw_seconds: as model_wrappers/clock.py. waited_seconds: that
-    threads waited for a core, on Linux. peak_bytes, joules: as harness/runs/meters.py. throttled:
-    whether the GPU's hardware lowered its clocks. disturbed: whether other programs had the machine
-    each time that it was timed. first_block_seconds, content_seconds: until the first block was
-    committed, and the block of the last token before the end.
+    Attributes:
+        flop: see model_wrappers/backbones/flop.py.
+        cpu_seconds, device_seconds, draw_seconds: see model_wrappers/clock.py.
+        waited_seconds: how long threads waited for a core, on Linux.
+        peak_bytes, joules: see harness/runs/meters.py.
+        throttled: whether the GPU's hardware lowered its clocks.
+        disturbed: whether other programs used the machine each time that it was timed.
+        first_block_seconds: until the first block was committed.
+        content_seconds: until the block of the last token before the end was committed.
+        worker: a key of `workers` in a session of run.json.
     """
 
     method: str
@@ -253,7 +306,8 @@ class ItemRecord(Struct):
 
 
 class PromptRecord(Struct):
-    """The prompt of an item as its model reads it, chat template and all."""
+    """A line of prompts.jsonl: the prompt of an item as its model reads it, with the chat
+    template."""
 
     suite: str
     item: Count
@@ -262,7 +316,7 @@ class PromptRecord(Struct):
 
 
 class WindowRecord(Struct):
-    """One speculative window of a response."""
+    """A line of windows.jsonl: one speculative window of a response."""
 
     method: str
     suite: str
@@ -276,11 +330,14 @@ class WindowRecord(Struct):
 
 
 class PassRecord(Struct):
-    """Seconds of single passes on an item's prompt and a masked response, measured beside the items
-    of a FeF method.
+    """A line of passes.jsonl: seconds of single passes on an item's prompt and a masked response,
+    measured after the items of a FeF method.
 
-    plain: a forward of which half of the response is read, as LLaDA's in the mean; draft: a draft
-    pass; verification: that of `drafts` drafts, without a context pass.
+    Attributes:
+        drafts: that are verified.
+        plain: of a forward that reads half of the response, LLaDA's average.
+        draft: of a draft pass.
+        verification: of a verification, without a context pass.
     """
 
     method: str
@@ -296,7 +353,8 @@ Line = type[ItemRecord] | type[WindowRecord] | type[PassRecord] | type[PromptRec
 
 
 def what_is_wrong(record: Line, row: Any) -> str:
-    """Why a parsed row is no such record, in a few words naming the field; "" if it is one."""
+    """Why a parsed row is no such record, with the field's name; "" if it is one."""
+    # Not strict: pandas writes 4.0 for the integer 4.
     try:
         msgspec.convert(row, record, strict=False)
     except msgspec.ValidationError as error:

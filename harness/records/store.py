@@ -55,9 +55,10 @@ from harness.records.schema import (
     WindowRecord,
 )
 
-key_of = itemgetter(*KEY)  # of a row
+# The key of a row.
+key_of = itemgetter(*KEY)
 
-# What is of a response's timing, and changes when it is timed again.
+# Fields of an item that come from its timing, and are replaced when it is timed again.
 TIMED = (
     "seconds",
     "cpu_seconds",
@@ -84,7 +85,7 @@ class Run:
         items: items.jsonl, a row per line.
         windows: windows.jsonl, a row per line.
         passes: passes.jsonl, a row per line.
-        speed: another run, of the same methods on some of the problems, that the seconds are of.
+        speed: another run, of the same methods on some of the problems, from which the seconds are.
     """
 
     folder: Path
@@ -110,7 +111,14 @@ def _hash(config: Any) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file's content in one step: temporary file, fsync, rename."""
+    """Replace a file's content in one step: temporary file, fsync, rename.
+
+    A reader, or a run after a kill, finds the old content or the new one, never a part.
+
+    Args:
+        path: of the file.
+        content: text, written as UTF-8, or bytes.
+    """
     temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("wb") as file:
@@ -124,18 +132,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def read_meta(folder: Path) -> RunRecord:
-    """run.json of a run's folder. Raises UserError if there is none, or it is damaged."""
+    """Read run.json of a run's folder.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
     path = Path(folder) / "run.json"
-    meta = _read_json(path)
-    given = (
-        {name: value for name, value in meta.items() if value is not None}
-        if isinstance(meta, dict)
-        else meta
-    )
+    fields = _read_json(path)
+    # A part that is null is as good as missing.
+    if isinstance(fields, dict):
+        fields = {name: value for name, value in fields.items() if value is not None}
     with explained(f"{path} is damaged", msgspec.ValidationError):
-        record = msgspec.convert(given, RunRecord)
-    if "config_hash" in given and record.config_hash != _hash(meta["config"]):
-        _say(
+        record = msgspec.convert(fields, RunRecord)
+    # Of the text, not of `record`: the hash is of what was written then.
+    if "config_hash" in fields and record.config_hash != _hash(fields["config"]):
+        _warn(
             f"{path}: the configuration was edited since the run, which had the hash"
             f" {record.config_hash}"
         )
@@ -143,14 +154,14 @@ def read_meta(folder: Path) -> RunRecord:
 
 
 @functools.cache
-def _say(line: str) -> None:
-    """Print a line to stderr, once in a process."""
+def _warn(line: str) -> None:
+    """Print a line to stderr, each one once in a process: a run may be read several times."""
     print(line, file=sys.stderr)
 
 
 def problems_of(meta: RunRecord, suite: str) -> str:
-    """The problems that a run has of a suite: "generated[-dev][:SEED]", the SHA-256 of files, or ""
-    if unknown."""
+    """A name for a run's problems of a suite: "generated[-dev][:SEED]", the SHA-256 of their files,
+    or "" if they are unknown. Equal names mean the same problems."""
     questions = meta.config.suites[suite].questions
     if isinstance(meta.config.data, str) and meta.config.data and questions is msgspec.UNSET:
         return meta.config.data
@@ -158,8 +169,15 @@ def problems_of(meta: RunRecord, suite: str) -> str:
 
 
 def write_meta(folder: Path, parts: dict[str, Any]) -> None:
-    """Set parts of run.json, which is made if need be. Raises UserError if it is damaged or cannot
-    be written."""
+    """Set parts of run.json, which is created if need be.
+
+    Args:
+        folder: of the run.
+        parts: by name; parts that are not named stay.
+
+    Raises:
+        UserError: it is damaged, or cannot be written.
+    """
     path = folder / "run.json"
     before = _read_json(path) if path.exists() else {}
     with explained(f"cannot write to {folder}", OSError):
@@ -181,10 +199,10 @@ def read_run(folder: Path, windows: bool = True) -> Run:
 
     Args:
         folder: of the run.
-        windows: whether its windows are read.
+        windows: read the windows, which may be millions.
 
     Raises:
-        UserError: it is none, it is damaged, or its records disagree.
+        UserError: there is no run, or it is damaged, or its records disagree.
     """
     folder = Path(folder)
     meta = read_meta(folder)
@@ -200,13 +218,10 @@ def read_run(folder: Path, windows: bool = True) -> Run:
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
-    """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is
-    there.
-
-    Read in pieces, for windows may be millions; a piece with anything wrong is read again line by
-    line, which names the line.
-    """
-    decoder = msgspec.json.Decoder(record, strict=False)  # pandas writes 4.0 for 4
+    """The whole lines of a JSON-lines file as a frame, with a column for each field of `record`
+    that any line has."""
+    # Not strict: pandas writes 4.0 for the integer 4.
+    decoder = msgspec.json.Decoder(record, strict=False)
     names = [field.name for field in msgspec.structs.fields(record)]
     pieces = []
     with opened(path) as file:
@@ -214,7 +229,8 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
             try:
                 rows = decoder.decode_lines(b"\n".join(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError):
-                read_lines(path, record)  # names the line
+                # Slower, line by line: this raises an error that names the line.
+                read_lines(path, record)
                 raise
             pieces.append(
                 pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names})
@@ -223,16 +239,24 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     if not filled:
         return pd.DataFrame()
     frame = pd.concat(filled, ignore_index=True)
+    # `correct` stays: of a run that is not scored yet all verdicts are missing.
     empty = frame.columns[frame.isna().all()]
     return frame.drop(columns=empty.difference(["correct"]))
 
 
 class Recorder:
-    """Appends finished items to a run's folder, flushed to disk one by one; the process holds
-    `folder.exclusive`.
+    """Appends finished items to a run's folder, each flushed to disk. Its process must have locked
+    the folder (`harness.runs.folder.exclusive`).
 
-    items: those recorded, by KEY. pieces: by tokenizer, the tokens whose texts the traces have.
-    Raises UserError if the records are damaged, or cannot be written.
+    Args:
+        folder: of the run.
+
+    Attributes:
+        items: the recorded items by key.
+        pieces: by tokenizer, the tokens whose texts the traces have.
+
+    Raises:
+        UserError: the records are damaged, or cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -254,7 +278,7 @@ class Recorder:
                     " damaged"
                 )
             self.items[key] = item
-        # Rewritten once on opening: what a kill tore off, or left without its item, goes.
+        # Rewritten once: this drops lines that a kill tore, and windows and passes without an item.
         self._write_items()
         self._drop_orphans(self._windows, WindowRecord)
         if self._passes.exists():
@@ -267,7 +291,8 @@ class Recorder:
             write_atomically(self._items, as_lines(list(self.items.values())))
 
     def _drop_orphans(self, path: Path, record: Line) -> set[Key]:
-        """Rewrite a file of windows or passes without those of no item; the keys of the others."""
+        """Rewrite a file of windows or passes without rows that have no item. Returns the keys of
+        the others."""
         lines = []
         keys = set()
         for line, row in each_line(path, record):
@@ -279,32 +304,32 @@ class Recorder:
         return keys
 
     def done(self, method: str, suite: str, item: int) -> bool:
-        """Whether this item is recorded, and need not be timed again."""
+        """Whether this item is recorded and was timed without disturbance."""
         row = self.items.get((method, suite, item))
         return row is not None and not row.get("disturbed")
 
     def _open_traces(self) -> None:
         """Drop the traces without an item."""
-        kept = []
+        frames = []
         seen = set[Key]()
         path = self.folder / TRACES
         for frame, trace in each_frame(self.folder):
             if trace.key not in self.items:
                 continue
             seen.add(trace.key)
-            kept.append(frame)
+            frames.append(frame)
             self._note_pieces(trace)
-        # Where a finished item has none, the file is damaged: it stays as it is, to be mended.
-        if sum(map(len, kept)) != path.stat().st_size and seen >= self.items.keys():
+        # An item without a trace means a damaged file, which is left for the user to restore.
+        if sum(map(len, frames)) != path.stat().st_size and seen >= self.items.keys():
             with _writing(self.folder):
-                write_atomically(path, b"".join(kept))
+                write_atomically(path, b"".join(frames))
 
     def write_prompts(self, prompts: list[PromptRecord]) -> None:
         """Write the prompts of the run's items."""
         with _writing(self.folder):
             write_atomically(
                 self.folder / "prompts.jsonl",
-                as_lines([msgspec.to_builtins(each) for each in prompts]),
+                as_lines([msgspec.to_builtins(prompt) for prompt in prompts]),
             )
 
     def _note_pieces(self, trace: TraceRecord) -> None:
@@ -313,16 +338,22 @@ class Recorder:
     def add(
         self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None
     ) -> None:
-        """Record one finished item with its windows and its trace, less texts of tokens that an
-        earlier trace has.
+        """Record one finished item. If it is recorded already, it was timed again: its seconds are
+        replaced if the new ones are better.
 
-        Of one that is recorded already and was timed again, the seconds are kept if they are
-        better.
+        Args:
+            item: a line of items.jsonl.
+            windows: lines of windows.jsonl.
+            trace: in a traced run; texts of tokens that an earlier trace has are left out.
+
+        Raises:
+            UserError: the disk is full, or the folder cannot be written.
         """
         key = key_of(item)
         if key in self.items:
             self._retime(self.items[key], item)
             return
+        # The item last: it counts as done when its line is whole, so that all else is there then.
         with _writing(self.folder):
             if trace is not None:
                 trace = trace.without(self.pieces.get(trace.tokenizer, set()))
@@ -333,6 +364,7 @@ class Recorder:
         self.items[key] = item
 
     def _retime(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        # Seconds of another response would not belong to the recorded text and costs.
         if now["tokens_hash"] != before["tokens_hash"]:
             return
         if now.get("disturbed") and now["seconds"] >= before["seconds"]:
@@ -344,7 +376,7 @@ class Recorder:
         self._write_items()
 
     def add_passes(self, passes: dict[str, Any]) -> None:
-        """Record seconds of single passes, unless there are some of this item."""
+        """Record seconds of single passes, unless this item has some already."""
         key = key_of(passes)
         if key in self._timed_passes:
             return
@@ -357,20 +389,28 @@ class Recorder:
         correct: dict[Key, bool | None],
         why: dict[Key, str] | None = None,
     ) -> None:
-        """Write the verdicts into the items; None where an item was not scored. why: what an
-        evaluator said of them."""
+        """Write the verdicts into the items.
+
+        Args:
+            correct: by key; None if an item could not be scored.
+            why: the evaluator's reasons by key.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
         for key, verdict in correct.items():
             item = self.items[key]
             item["correct"] = verdict
             item.pop("why", None)
-            item.pop("judged", None)  # of an older version
-        for key, said in (why or {}).items():
-            self.items[key]["why"] = said
+            # A field of older records, which would contradict the new verdict.
+            item.pop("judged", None)
+        for key, reason in (why or {}).items():
+            self.items[key]["why"] = reason
         self._write_items()
 
 
 def _writing(folder: Path) -> AbstractContextManager[None]:
-    """A disk that is full, or a folder that cannot be written, as a UserError."""
+    """Raise UserError where the block fails to write, as on a full disk."""
     return explained(
         f"cannot write to {folder}",
         OSError,
@@ -379,19 +419,22 @@ def _writing(folder: Path) -> AbstractContextManager[None]:
 
 
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Append whole lines, or none: what a full disk cut off is taken back."""
+    """Append all rows as lines, or none."""
     if rows:
         _append_bytes(path, as_lines(rows).encode())
 
 
 def _append_bytes(path: Path, added: bytes) -> None:
+    # Unbuffered: Python would keep what a full disk refused, and write it later.
     with path.open("ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         content = memoryview(added)
+        # One call may write a part alone.
         try:
             while content:
                 content = content[file.write(content) :]
             os.fsync(file.fileno())
+        # Without this, the next line would be appended to a torn one, and both be damaged.
         except OSError:
             file.truncate(size)
             raise

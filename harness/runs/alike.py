@@ -1,7 +1,7 @@
 """What must be the same for a run to go on, for workers to share one, and for two to be compared.
 
-What makes tokens or seconds is a flat table, dotted name -> value. A name that one side lacks, of a
-method or a suite that the other has more, is not compared.
+What makes tokens or seconds is a flat table, dotted name -> value. Only names that both tables have
+are compared: a method or a suite that one of the two runs lacks is no contradiction.
 """
 
 from collections.abc import Mapping
@@ -38,18 +38,21 @@ PACKAGES = ("torch", "transformers", "tokenizers")
 MACHINE = ("platform", "cpu", "cpu_capability", "gpu")
 # What may differ between sessions, and is noted.
 NOTED = ("commit", "version", "python", "packages")
-BOTH = " and "  # between the names of unlike devices
+# Between the names of unlike devices, in the one text that run.json has for them.
+BOTH = " and "
 
 
 def settings(config: RunConfig, seconds: bool) -> Table:
-    """What a configuration says that makes tokens.
+    """The settings of a configuration that determine tokens.
 
     Args:
-        seconds: and what seconds depend on.
+        config: of a run.
+        seconds: include the settings that only seconds depend on.
     """
     values = to_builtins(config)
     names = (*TOKENS, *SECONDS) if seconds else TOKENS
     table = {name: values.get(name) for name in names}
+    # Hashes of real problems may differ between sessions, and are in `noted`.
     table["data"] = config.data if config.generated else "files"
     for role, models in config.models.items():
         for suite, model in models.items():
@@ -64,11 +67,11 @@ def settings(config: RunConfig, seconds: bool) -> Table:
 
 
 def made_of(description: Mapping[str, Any], machine: bool) -> Table:
-    """What makes tokens of that which run.json says a run was made with.
+    """The packages, weights, options and plugins of a run that determine its tokens.
 
     Args:
-        description: as `harness.runs.describe.made_with` gives it.
-        machine: and the machine, on which seconds depend.
+        description: run.json, or what `harness.runs.describe.made_with` returns.
+        machine: include the machine, on which seconds depend.
     """
     environment = description["environment"]
     packages = environment.get("packages") or {}
@@ -81,14 +84,15 @@ def made_of(description: Mapping[str, Any], machine: bool) -> Table:
     for method, suites in options.items():
         for suite, values in suites.items():
             table[f"options.{method}.{suite}"] = values
-    # Where a plugin lies does not matter.
+    # By file name and hash: a plugin may lie in another folder in the next session.
     for plugin in description.get("plugins", []):
         table[f"plugins.{Path(plugin['path']).name}"] = plugin["sha256"]
     return table
 
 
 def noted(description: Mapping[str, Any]) -> Table:
-    """What may differ between the sessions of a run, and is noted: commit, packages, problems."""
+    """What may differ between the sessions of a run: commit, packages, problems. run.json notes
+    it."""
     table = {name: description["environment"].get(name) for name in NOTED}
     files = description["data"].get("files") or {}
     for suite, file in files.items():
@@ -97,7 +101,7 @@ def noted(description: Mapping[str, Any]) -> Table:
 
 
 def unlike(before: Table, now: Table) -> list[str]:
-    """What differs between two tables, with both values, of the names that both have."""
+    """The differences of two tables in the names that both have, each with both values."""
     lines = []
     for name, value in before.items():
         if name in now:
@@ -106,7 +110,7 @@ def unlike(before: Table, now: Table) -> list[str]:
 
 
 def device_name(description: Mapping[str, Any]) -> str:
-    """The GPU of a worker, or its processor, as run.json names it."""
+    """The GPU that a worker decodes on, or else its processor, as run.json names it."""
     environment = description["environment"]
     return str(environment.get("gpu") or environment.get("cpu"))
 
@@ -116,12 +120,13 @@ def check_workers_alike(
 ) -> None:
     """Refuse a worker that would decode something else than the first one, or on another device.
 
-    In an untimed run unlike devices are allowed, and `first` then has the names of both.
+    In an untimed run the devices may differ. The description of the first worker is then changed in
+    place: it names both devices.
 
     Args:
-        first: what the first worker is made with, as `harness.runs.describe.made_with` gives it.
-        other: the same of the other worker.
-        worker: its name.
+        first: the first worker's description, as `harness.runs.describe.made_with` returns it.
+        other: the other worker's description.
+        worker: the other worker's name, for the message.
         timed: whether seconds are compared.
 
     Raises:
@@ -135,15 +140,16 @@ def check_workers_alike(
         raise UserError(
             f"worker {worker} has something else than the first one: {'; '.join(changed)}"
         )
-    ours = first["environment"]
-    theirs = other["environment"]
+    first_machine = first["environment"]
+    other_machine = other["environment"]
+    # The first description may name several devices already, from earlier workers.
     devices = {*device_name(first).split(BOTH), device_name(other)}
-    if timed and any(ours.get(part) != theirs.get(part) for part in MACHINE):
+    if timed and any(first_machine.get(part) != other_machine.get(part) for part in MACHINE):
         raise UserError(
             f"the workers have unlike devices, {BOTH.join(sorted(devices))}, whose seconds would be"
             " mixed; add --untimed"
         )
     for part in MACHINE:
-        values = {*str(ours.get(part)).split(BOTH), str(theirs.get(part))}
+        values = {*str(first_machine.get(part)).split(BOTH), str(other_machine.get(part))}
         if len(values) > 1:
-            ours[part] = BOTH.join(sorted(values))
+            first_machine[part] = BOTH.join(sorted(values))

@@ -1,4 +1,4 @@
-"""Which problems of a suite a run decodes, where it is not all: --items."""
+"""--items: the problems of each suite that a run decodes, where it does not decode all."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -9,53 +9,56 @@ from harness.records.schema import RunConfig
 from harness.records.store import read_run
 
 WRONG = "wrong:"
-Items = dict[str, tuple[int, ...]]  # by suite the numbers of problems, which begin at 0
+# By suite the numbers of its problems, counted from 0.
+Items = dict[str, tuple[int, ...]]
 
 
-def chosen_items(given: str | Items, config: RunConfig, limit: int | None) -> Items:
+def chosen_items(selection: str | Items, config: RunConfig, limit: int | None) -> Items:
     """The numbers of the problems that --items names, by suite.
 
     Args:
-        given: numbers and ranges, `wrong:RUN`, or numbers by suite.
+        selection: numbers and ranges, `wrong:RUN`, or numbers by suite.
         config: of the run that decodes them, with its suites and methods.
-        limit: at most so many of each suite, the first ones.
+        limit: the most items of a suite; the first ones are taken.
 
     Raises:
-        UserError: text that names no items, or a run that has nothing wrong, or other generated
-            problems.
+        UserError: the text names no items, or the run that it names has no wrong response, or has
+            other generated problems.
     """
-    if isinstance(given, dict):
-        chosen = given
-    elif given.startswith(WRONG):
-        chosen = _wrong_items(Path(given.removeprefix(WRONG)), config)
+    if isinstance(selection, dict):
+        chosen = selection
+    elif selection.startswith(WRONG):
+        chosen = _wrong_items(Path(selection.removeprefix(WRONG)), config)
     else:
-        chosen = dict.fromkeys(config.suites, _numbers(given))
+        chosen = dict.fromkeys(config.suites, _numbers(selection))
     return {suite: numbers[:limit] for suite, numbers in chosen.items()}
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     numbers: set[int] = set()
-    form = f"--items {text} must be numbers and ranges, such as 3,17,40-60, or wrong:RUN"
-    with explained(form, ValueError):
+    message = f"--items {text} must be numbers and ranges, such as 3,17,40-60, or wrong:RUN"
+    with explained(message, ValueError):
         for part in text.split(","):
             first, _, last = part.partition("-")
-            named = range(int(first), int(last or first) + 1)
-            if not named:
+            part_numbers = range(int(first), int(last or first) + 1)
+            if not part_numbers:
                 raise ValueError(f"{part} goes backwards")
-            numbers.update(named)
+            numbers.update(part_numbers)
     return tuple(sorted(numbers))
 
 
 def _wrong_items(folder: Path, config: RunConfig) -> Items:
-    """The problems that a run has a wrong response to, by a method that both runs have; where they
-    share none, by any of its methods."""
+    """The problems with a wrong response in an earlier run.
+
+    Only responses by methods that both runs have count; if they share no method, those by any.
+    """
     run = read_run(folder, windows=False)
-    there = run.config.data
-    if isinstance(there, str) and there != config.data:
-        raise UserError(
-            f"--items {WRONG}{folder}: its numbers are of --data {there}; give that too"
-        )
+    data = run.config.data
+    # Item 17 is another problem where another seed generated the problems.
+    if isinstance(data, str) and data != config.data:
+        raise UserError(f"--items {WRONG}{folder}: its numbers are of --data {data}; give that too")
     items = checked_items(run)
+    # A set that is empty gives way to all methods of that run.
     methods = config.methods.keys() & set(items["method"]) or set(items["method"])
     wrong = items[(items["verdict"] == 0) & items["method"].isin(methods)]
     chosen = {}
@@ -70,7 +73,7 @@ def _wrong_items(folder: Path, config: RunConfig) -> Items:
 
 
 def check_numbers(suite: str, numbers: Collection[int], problems: int) -> None:
-    """Raise UserError for a number that is beyond the problems of a suite."""
+    """Raise UserError if a number is not below the suite's number of problems."""
     highest = max(numbers, default=0)
     if highest >= problems:
         raise UserError(
@@ -80,7 +83,7 @@ def check_numbers(suite: str, numbers: Collection[int], problems: int) -> None:
 
 
 def joined_items(before: Items, now: Items) -> Items:
-    """The items that a run has of each suite, and those that join them."""
+    """The union of two selections, suite by suite."""
     joined = {**before}
     for suite, numbers in now.items():
         joined[suite] = tuple(sorted({*before.get(suite, ()), *numbers}))

@@ -1,4 +1,5 @@
-"""What a run is made with, as run.json has it: machine, weights, problems, options and plugins."""
+"""The parts of run.json that say what a run was made with: machine, weights, problems, options and
+plugins."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,13 @@ from model_wrappers.options import convert_options
 def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
     """The data part of run.json: where problems came from, and each suite's file with its SHA-256.
 
-    `paths` has where files of questions and their judges lie, for scoring.
+    Args:
+        run: the run, with its suites.
+        data: the folder of the problems, real or generated.
+
+    Returns:
+        `folder`, `files` by suite and, if there are files of questions, `paths`: where those files
+        and their judges are, for scoring.
     """
     config = run.config
     files = {}
@@ -35,6 +42,7 @@ def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
     if config.generated:
         folder = str(config.data)
     elif len(paths) == len(files):
+        # Every suite is a file of questions, whose own path counts.
         folder = ""
     described = {"folder": folder, "files": files}
     return described | {"paths": paths} if paths else described
@@ -43,39 +51,46 @@ def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
 def made_with(
     run: ResolvedRun, backbones: Mapping[str, Backbone], data: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a run is made with, of the process that decodes: its machine, and the models it loaded.
+    """What run.json says of the process that decodes: its machine, and the models that it loaded.
 
     Args:
-        data: as `describe_data` gives it.
+        run: the run.
+        backbones: the loaded models by name.
+        data: as `describe_data` returns it.
+
+    Returns:
+        `environment`, `weights`, `data`, `code` and, if there are any, `plugins`.
     """
     config = run.config
     model_types = {backbone.model.config.model_type for backbone in backbones.values()}
     plugins = used_by(config, model_types)
     environment = describe(config.device or "cpu", config.dtype or "float32")
     maps = {name: map_of(backbone.model) for name, backbone in backbones.items()}
-    placed = {name: modules for name, modules in maps.items() if modules is not None}
-    if placed:
-        environment["device_map"] = placed
-    made = {
+    device_maps = {name: modules for name, modules in maps.items() if modules is not None}
+    if device_maps:
+        environment["device_map"] = device_maps
+    description = {
         "environment": environment,
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
         "code": {"options": resolved_options(config, run.decoders)},
     }
-    return made | {"plugins": to_builtins(plugins)} if plugins else made
+    return description | {"plugins": to_builtins(plugins)} if plugins else description
 
 
 def resolved_options(
     config: RunConfig, decoders: Mapping[str, Decoder]
 ) -> dict[str, dict[str, Any]]:
-    """All options that decoders are called with, by method and suite: those that were set, and the
-    defaults."""
+    """All options that decoders are called with, by method and suite, defaults included.
+
+    Defaults are recorded too, so that --resume refuses a run whose code has others by now.
+    """
     resolved: dict[str, dict[str, Any]] = {}
     for key, method in config.methods.items():
         resolved[key] = {}
         for suite, setting in method.suites.items():
             options = convert_options(decoders[key].options, setting.options, method.method)
-            # Sets in one order.
+            # Deterministic: a set has another order in every process, and would look like a change.
             resolved[key][suite] = to_builtins(options, enc_hook=str, order="deterministic")
     return resolved
 
@@ -86,7 +101,7 @@ def _weights(backbone: Backbone) -> dict[str, Any]:
     commit = getattr(config, "_commit_hash", None)
     folder = Path(name)
     if commit is not None and not folder.exists():
-        # A hub id, whose snapshot lies in the cache.
+        # A hub id: its files are in the snapshot of this commit in the cache.
         file = try_to_load_from_cache(name, "config.json", revision=commit)
         folder = Path(file).parent if isinstance(file, str) else folder
     weights = {

@@ -29,24 +29,33 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system
-SHOWN = 6  # differences in a message
+# Errors of a file system that has no locks, as some network file systems.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+# The most differences in a message.
+SHOWN = 6
 
 
 def grown(options: RunOptions) -> RunOptions:
-    """Options of a run that goes on: what was left out is the run's, and its methods, suites and
-    items stay.
+    """The options of a run that --resume continues.
+
+    An option that was not given is taken from run.json. The recorded methods, suites and items
+    stay, and those that were given join them.
 
     Args:
-        options: of `harness.options.checked`, with --resume, and the folder of the run in `out`.
+        options: as `harness.options.checked` returns them, with --resume and the run's folder in
+            `out`.
+
+    Returns:
+        The options of the continued run; the same options if there is no run to continue.
 
     Raises:
-        UserError: the folder holds a damaged run, or one whose items cannot be more.
+        UserError: the run is damaged, or no items can be added to it.
     """
     if not options.resume or options.out is None or not (options.out / "run.json").exists():
         return options
     meta = read_meta(options.out)
     before = meta.config
+    # `checked` leaves the names of the options that were given, whatever their values.
     named = vars(options)["named"]
     recorded = vars(checked(RunOptions, meta.options))
     changes = {name: recorded[name] for name in meta.options if name not in named}
@@ -67,6 +76,7 @@ def grown(options: RunOptions) -> RunOptions:
         suite=suites,
         plugin=(*options.plugin, *plugins),
     )
+    # Resolved once for the keys of its methods and suites: only then is known which are new.
     config = resolve(options).config
     if before.items is not UNSET:
         items = joined_items(before.items, config.items or {})
@@ -83,13 +93,15 @@ def _missing(before: Iterable[str], now: Collection[str]) -> list[str]:
 
 
 def _grown_limit(options: RunOptions, before: RunConfig) -> int | None:
-    """The limit of a run that goes on, never below the one before. Raises UserError if it may not
-    change."""
+    """The limit of a run that --resume continues, never below the one before. Raises UserError if
+    it may not change."""
     limit = options.limit
     if before.items is not UNSET:
-        return limit  # of the items that are named now
+        # The limit is of the items that are named now.
+        return limit
     if limit is not None and before.limit is not None:
         limit = max(limit, before.limit)
+    # Items number all problems of the first draw, then of the next: another limit renumbers them.
     if limit != before.limit and len(before.draws) > 1:
         raise UserError(
             f"--resume: {options.out} has several responses to a problem, and its items are"
@@ -98,12 +110,12 @@ def _grown_limit(options: RunOptions, before: RunConfig) -> int | None:
     return limit
 
 
-def _elements(given: Any) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _elements(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _suites(meta: RunRecord, names: Iterable[str]) -> tuple[str, ...]:
-    """Suites of a run as --suite takes them."""
+    """Suites of a run in the form that --suite accepts."""
     elements = []
     for name in names:
         element = name
@@ -111,6 +123,7 @@ def _suites(meta: RunRecord, names: Iterable[str]) -> tuple[str, ...]:
         if questions is not UNSET:
             paths = meta.data["paths"][name]
             columns = {"prompt": questions.prompt, "answer": questions.answer}
+            # The judge's path is in `data`: the configuration names its file without the folder.
             arguments = {**columns, "judge": paths["judge"]}
             arguments = {option: value for option, value in arguments.items() if value}
             element = format_call(f"{name}={paths['file']}", arguments)
@@ -121,11 +134,16 @@ def _suites(meta: RunRecord, names: Iterable[str]) -> tuple[str, ...]:
 def claim_folder(
     out: Path | None, config: RunConfig, resume: bool, overwrite: bool = False
 ) -> Path:
-    """The folder for a run: new; with `resume` one whose responses it may keep; with `overwrite`
-    one that may go.
+    """The folder that a run may write to.
+
+    Args:
+        out: the folder of --out; None for a new one, named by time and model.
+        config: of the run.
+        resume: the folder may hold a run with the same settings, which goes on.
+        overwrite: the folder may hold any run, whose records will be deleted.
 
     Raises:
-        UserError: anything else, so that no run's records are written over unless that is wanted.
+        UserError: the folder holds a run that would be damaged, or records without a run.json.
     """
     if resume and overwrite:
         raise UserError(
@@ -144,7 +162,8 @@ def claim_folder(
                     f"{out} has {name} and no run.json: put that back, or choose another --out"
                 )
         return out
-    before = read_meta(out).config  # a run.json of somebody else is not overwritten
+    # With --overwrite too: a run.json that another program wrote is refused here, not deleted.
+    before = read_meta(out).config
     if resume:
         _check_settings(out, before, config)
     elif not overwrite:
@@ -166,16 +185,16 @@ def _check_settings(out: Path, before: RunConfig, now: RunConfig) -> None:
 
 
 def unlike_settings(before: RunConfig, now: RunConfig) -> list[str]:
-    """What makes tokens or seconds and differs between two configurations, of the methods and
-    suites that both have."""
+    """The settings that two configurations do not share and that make tokens or seconds, of the
+    methods and suites that both have."""
     return unlike(settings(before, before.timed), settings(now, before.timed))
 
 
 def runs_folder(root: Path) -> Path:
-    """Where runs go: below a checkout of the project, or where an installed copy is used.
+    """The default folder of runs: in a checkout of the project, or else in the current folder.
 
     Args:
-        root: the folder that has the project's packages.
+        root: the folder with the project's packages, a checkout if it has a pyproject.toml.
     """
     checkout = (root / "pyproject.toml").exists()
     return (root if checkout else Path.cwd()) / "results" / "runs"
@@ -183,10 +202,11 @@ def runs_folder(root: Path) -> Path:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold a run's folder, made if need be, against other processes; a folder that stayed empty
-    goes again.
+    """Lock a run's folder against other processes. It is created if need be, and removed again if
+    it stays empty.
 
-    Raises UserError if another process holds it, or if it cannot be written.
+    Raises:
+        UserError: another process has locked it, or it cannot be written.
     """
     lock = FileLock(folder / LOCK, timeout=0)
     try:
@@ -201,6 +221,7 @@ def exclusive(folder: Path) -> Iterator[None]:
             raise UserError(
                 f"cannot write to {folder}: {error.strerror}; choose another --out"
             ) from error
+        # Refusing would shut out network file systems, so the user has to take care.
         print(
             f"warning: {folder} lies where files cannot be locked; start one process there at a"
             " time",
@@ -218,18 +239,21 @@ def exclusive(folder: Path) -> Iterator[None]:
 def begin_meta(
     folder: Path, config: RunConfig, made: dict[str, Any], options: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Write run.json; of a run that goes on, the configuration and what it is made with now.
+    """Write run.json when a session begins: all of it for a new run, or what may have changed.
 
     Args:
-        made: as `harness.runs.describe.made_with` gives it.
-        options: that were given, which --resume takes again.
+        folder: of the run.
+        config: of the run, as it is now.
+        made: as `harness.runs.describe.made_with` returns it.
+        options: the options that a later --resume takes again.
 
     Returns:
-        What is not as it was and may differ: commit, packages that make no tokens, problems.
+        The differences from the last session that are allowed: commit, packages that make no
+        tokens, problems.
 
     Raises:
-        UserError: weights, options, plugins, packages or a machine that make tokens or seconds are
-            not what they were; or run.json cannot be written.
+        UserError: weights, options, plugins or packages that make tokens have changed, or in a
+            timed run the machine; or run.json cannot be written.
     """
     parts: dict[str, Any] = {
         "config": config.to_json(),
@@ -252,6 +276,7 @@ def begin_meta(
         )
     parts["data"] = made["data"]
     parts["code"] = made["code"]
+    # A session loads what its methods need: models and plugins of earlier ones stay in the record.
     parts["weights"] = {**before["weights"], **made["weights"]}
     plugins = {}
     for plugin in (*before.get("plugins", []), *made.get("plugins", [])):
@@ -264,10 +289,14 @@ def begin_meta(
 
 @contextmanager
 def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -> Iterator[None]:
-    """Take back the records of a run that was not begun before, if not even its first response was
-    recorded.
+    """Remove a new run's records if it fails before its first response is recorded.
 
-    begun: whether it was. recorded: the items that are.
+    A folder with a run.json and no response would make the corrected command need --resume.
+
+    Args:
+        folder: of the run.
+        begun: whether the folder held this run before.
+        recorded: the recorded items, which may become more inside the block.
     """
     try:
         yield
@@ -278,8 +307,7 @@ def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -
 
 
 def remove_records(folder: Path) -> None:
-    """Delete what a run records, and its folders of tables, figures and report; other files
-    stay."""
+    """Delete a run's records and its folders tables, figures and report; other files stay."""
     for name in RECORDS:
         (folder / name).unlink(missing_ok=True)
     for name in ("tables", "figures", "report"):
@@ -293,8 +321,11 @@ def session(
     """One entry of `sessions` in run.json: {"start": receipt, "end": receipt}; a kill leaves no
     end.
 
-    timed: warn on stderr if others use the machine when it starts. more: what else the entry has,
-    at the start and at the end.
+    Args:
+        folder: of the run.
+        device: whose receipt is taken, see `harness.records.environment.receipt`.
+        timed: warn on stderr if other programs use the machine at the start.
+        more: returns further fields of the entry; called at the start and at the end.
     """
     start = receipt(device)
     warning = busy_warning(start) if timed else None
@@ -307,5 +338,6 @@ def session(
         yield
     finally:
         entry = {"start": start, "end": receipt(device), **more()}
-        with suppress(UserError):  # a full disk has its own message already
+        # A full disk has its own message already, which this one would hide.
+        with suppress(UserError):
             write_meta(folder, {"sessions": [*before, entry]})

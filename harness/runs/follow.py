@@ -1,5 +1,4 @@
-"""What follows a run: its tables and its report, made by commands that read the records and nothing
-else."""
+"""Making a finished run's tables and report, by commands that read nothing but its records."""
 
 import importlib
 import io
@@ -13,15 +12,25 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
-    """A command of tables/ on a finished run: it reads the records and nothing else. Raises
-    UserError if it fails."""
-    again = f"the records are kept, {failed}; try: python tables/{command}.py {folder}"
-    shown = redirect_stdout(io.StringIO()) if quiet else nullcontext()
-    with explained(again, Exception), shown:
-        # Found by its place: another package may be named tables, and harness imports none of its
-        # own.
+    """Call a command of tables/ on a finished run.
+
+    Args:
+        command: a module of tables/, such as "render".
+        folder: of the run.
+        failed: what the message says was not made.
+        quiet: hide what the command prints.
+        options: more command line arguments.
+
+    Raises:
+        UserError: the command fails.
+    """
+    message = f"the records are kept, {failed}; try: python tables/{command}.py {folder}"
+    output = redirect_stdout(io.StringIO()) if quiet else nullcontext()
+    with explained(message, Exception), output:
+        # By path, for an installed package may be named tables, as PyTables is. No import
+        # statement, for harness may not import tables.
         if str(ROOT) not in sys.path:
             sys.path.insert(0, str(ROOT))
         module = importlib.import_module(f"tables.{command}")
         if module.main([str(folder), *options]):
-            raise UserError(again)
+            raise UserError(message)

@@ -1,5 +1,4 @@
-"""The models and the problems of a run, loaded by the process that decodes with them; and a run
-from its record."""
+"""Loading a run's models and problems in the process that decodes; and a run from its record."""
 
 from __future__ import annotations
 
@@ -24,21 +23,31 @@ if TYPE_CHECKING:
 
 
 def worker_for(run: ResolvedRun, scratch: Path) -> Worker:
-    """A worker of a run in this process. scratch: for generated problems, and what else is not
-    kept.
+    """A worker that decodes a run in this process.
 
-    Raises UserError or ValueError for what cannot be loaded.
+    Args:
+        run: the run.
+        scratch: a temporary folder, for generated problems and offloaded weights.
+
+    Raises:
+        UserError or ValueError: something cannot be loaded.
     """
     jobs, backbones = load(run, scratch)
+    # After `load`, for this imports OpenCompass too.
     from harness.runs.worker import Worker
 
     return Worker(run, run.data or scratch, jobs, backbones)
 
 
 def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
-    """The suites of a configuration, ready to decode, and the models by name.
+    """The suites of a run, ready to decode, and its models by name.
 
-    Raises UserError for a malformed data file or a prompt that does not fit.
+    Args:
+        run: the run.
+        scratch: a temporary folder, for generated problems and offloaded weights.
+
+    Raises:
+        UserError: a data file is malformed, or a prompt does not fit a model.
     """
     config = run.config
     if config.threads is not None:
@@ -65,11 +74,13 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     if isinstance(config.data, str):
         write_generated(data, config.data, config.limit, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
+    # And without the tokenizers' own threads: a process that forks after using them is warned.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from harness.runs.problems import load_problems, models_for, prepare
 
     for suite in run.suites.values():
         problems = load_problems(suite, suite.datasets(config.generated, data), config.limit)
+        # Only now is known how many problems the suite has.
         chosen = (config.items or {}).get(suite.name, ())
         check_numbers(suite.name, chosen, sum(map(len, problems)))
         models = models_for(run, suite.name, backbones)
@@ -81,9 +92,14 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
 
 
 def recorded(config: RunConfig, data: dict[str, Any]) -> ResolvedRun:
-    """A run from its record; data: that part of run.json.
+    """A run from its record.
 
-    Raises UserError or ValueError for a suite or a decoder that is not known here.
+    Args:
+        config: of run.json.
+        data: the data part of run.json.
+
+    Raises:
+        UserError or ValueError: a suite or a decoder is not known here.
     """
     decoders = {name: decoder_named(method.method) for name, method in config.methods.items()}
     suites = {suite: suite_named(suite) for suite in config.suites}

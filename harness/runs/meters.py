@@ -1,4 +1,4 @@
-"""What a response takes besides time: memory at its most, and energy.
+"""Peak memory and energy of a response.
 
 Energy is of whole devices: of the GPUs, or of the processor with all that runs on it.
 """
@@ -16,17 +16,19 @@ from harness.records.environment import nvml_handle
 from model_wrappers import Backbone
 
 POWERCAP = Path("/sys/class/powercap")
-MICRO = 1_000_000  # microjoules of a joule
-RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
+# Microjoules in a joule.
+MICRO = 1_000_000
+# Bytes in the unit of ru_maxrss, which is 1024 bytes except on macOS.
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 @dataclass(frozen=True)
 class EnergyCounters:
-    """Counters that only rise.
+    """Energy counters that only rise, until they overflow and begin again from 0.
 
     Attributes:
-        read: gives them, in microjoules.
-        ranges: where they begin again from 0, in microjoules.
+        read: returns the counters in microjoules.
+        ranges: the value at which each one overflows, in microjoules.
     """
 
     read: Callable[[], list[int]]
@@ -37,13 +39,15 @@ class EnergyCounters:
         total = 0
         for start, end, size in zip(before, after, self.ranges, strict=True):
             total += end - start
+            # It overflowed, and only once: no response takes the energy of a counter's whole range.
             if end < start:
                 total += size
         return total / MICRO
 
 
 def gpu_counters(devices: Sequence[torch.device]) -> EnergyCounters | None:
-    """NVML's counters of CUDA devices; None without its bindings, or on GPUs that have none."""
+    """NVML's energy counters of CUDA devices; None without its bindings, or where a GPU has
+    none."""
     try:
         import pynvml
     except ImportError:
@@ -56,6 +60,7 @@ def gpu_counters(devices: Sequence[torch.device]) -> EnergyCounters | None:
             millijoules = map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)
             return [1000 * energy for energy in millijoules]
 
+        # Once now: an old GPU refuses here, and not in the first response.
         read()
     except pynvml.NVMLError:
         return None
@@ -63,9 +68,9 @@ def gpu_counters(devices: Sequence[torch.device]) -> EnergyCounters | None:
 
 
 def processor_counters(folder: Path = POWERCAP) -> EnergyCounters | None:
-    """RAPL's counters of the processor's packages; None where there are none that may be read."""
-    # Zones of a package's parts, as intel-rapl:0:0 of its cores, and of the whole platform would
-    # count energy twice.
+    """RAPL's energy counters of the processor's packages; None if none can be read."""
+    # Only packages: their parts, such as intel-rapl:0:0 of the cores, and the whole platform would
+    # count the same energy twice.
     zones = sorted(folder.glob("intel-rapl:*"))
     try:
         packages = [
@@ -77,6 +82,7 @@ def processor_counters(folder: Path = POWERCAP) -> EnergyCounters | None:
             return [int(file.read_text()) for file in files]
 
         ranges = [int((package / "max_energy_range_uj").read_text()) for package in packages]
+        # Once now: many systems let only root read the counters.
         read()
     except (OSError, ValueError):
         return None
@@ -84,12 +90,11 @@ def processor_counters(folder: Path = POWERCAP) -> EnergyCounters | None:
 
 
 class Meter:
-    """Measures one response after the other.
+    """Measures peak memory and energy of one response after the other.
 
     Args:
-        devices: where the models are.
-        energy: whether joules are wanted; reading the counters takes time, though none of the
-            decoder's.
+        devices: of the models.
+        energy: measure joules too; reading the counters takes time, but none that is timed.
     """
 
     def __init__(self, devices: Sequence[torch.device], energy: bool) -> None:
@@ -102,25 +107,26 @@ class Meter:
     @classmethod
     def of(cls, backbones: Iterable[Backbone], energy: bool) -> "Meter":
         """The meter of the devices that models are on."""
-        used = {
+        devices = {
             parameter.device for backbone in backbones for parameter in backbone.model.parameters()
         }
-        return cls(sorted(used, key=str), energy)
+        return cls(sorted(devices, key=str), energy)
 
     def start(self) -> None:
-        """A response begins."""
+        """Note the counters before a response."""
         for device in self._cuda:
             torch.cuda.reset_peak_memory_stats(device)
         if self._counters is not None:
             self._before = self._counters.read()
 
     def stop(self) -> dict[str, Any]:
-        """What the response took, as a record has it: peak_bytes, and joules if they are known."""
+        """The fields of the response's record: peak_bytes, and joules if there are counters."""
         if self._cuda:
             peak = sum(torch.cuda.max_memory_allocated(device) for device in self._cuda)
         else:
+            # Of the process since its start: the system has no peak that can be reset.
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
-        spent: dict[str, Any] = {"peak_bytes": peak}
+        fields: dict[str, Any] = {"peak_bytes": peak}
         if self._counters is not None:
-            spent["joules"] = self._counters.joules(self._before, self._counters.read())
-        return spent
+            fields["joules"] = self._counters.joules(self._before, self._counters.read())
+        return fields

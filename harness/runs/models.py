@@ -1,5 +1,5 @@
-"""The table of models, role -> suite -> name; and the rows of a run: each method with its
-checkpoint and settings."""
+"""The table of models, role -> suite -> name, and the methods of a run, each with its checkpoint
+and settings."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -18,7 +18,8 @@ from harness.suites.published import blocks_of, family_of
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 
-# Whose checkpoint a prefix-conditioned or an autoregressive decoder has where its role has none.
+# The roles whose checkpoints a prefix-conditioned or an autoregressive decoder falls back to, in
+# this order, if its own role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
 
 
@@ -26,14 +27,17 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     """The table of models, role -> suite -> name.
 
     Args:
-        text: one model (the base; nano brings its trained ones along), "role=model,role=model", or
-            a JSON file {role: model}, where a model may also be {suite: model, "default": model}.
+        text: the value of --model: one model, the base (nano brings its trained ones along);
+            "role=model,role=model"; or a JSON file {role: model}, where a model may also be
+            {suite: model, "default": model}.
+        suites: the names of the run's suites.
 
     Raises:
         UserError: an unknown role, a suite without a model, or a missing base.
     """
     table = _model_table(text)
     if not isinstance(table, dict) or "base" not in table or not table.keys() <= set(ROLES):
+        # Roles given twice, or text that is no pair, leave no table whose roles could be named.
         got = f"; got {', '.join(table)}" if isinstance(table, dict) else ""
         raise UserError(
             f"--model {text}: give role=model,role=model, each role once, or a JSON object, role ->"
@@ -45,21 +49,21 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     return roles
 
 
-def _models_of(who: str, models: Any, suites: Collection[str]) -> dict[str, str]:
+def _models_of(origin: str, models: Any, suites: Collection[str]) -> dict[str, str]:
     """The models of a role by suite. Raises UserError for a suite without one."""
     per_suite = models if isinstance(models, dict) else {"default": models}
-    _check_suites(who, per_suite.keys() - {"default"}, suites)
+    _check_suites(origin, per_suite.keys() - {"default"}, suites)
     default: Any = per_suite.get("default")
     by_suite = {suite: per_suite.get(suite, default) for suite in suites}
     missing = [suite for suite, model in by_suite.items() if not model]
     if missing or not all(isinstance(model, str) for model in per_suite.values()):
-        lacking = f"; there is none for {', '.join(missing)} and no default" if missing else ""
-        raise UserError(f"{who} must name a model, or one per suite, not {models!r}{lacking}")
+        reason = f"; there is none for {', '.join(missing)} and no default" if missing else ""
+        raise UserError(f"{origin} must name a model, or one per suite, not {models!r}{reason}")
     return by_suite
 
 
 def _model_table(text: str) -> Any:
-    """What --model stands for, unchecked."""
+    """The table that --model stands for, unchecked; None if its text is no table."""
     if text.endswith(".json"):
         with explained(f"--model {text}: cannot read the table of models", OSError, ValueError):
             return json.loads(Path(text).read_text(encoding="utf-8"))
@@ -74,19 +78,26 @@ def _model_table(text: str) -> Any:
     return table
 
 
-def _check_suites(who: str, names: Collection[str], suites: Collection[str]) -> None:
-    """Raise UserError if `who` names a suite that there is not, and that is like one of the
-    run's."""
+def _check_suites(origin: str, names: Collection[str], suites: Collection[str]) -> None:
+    """Raise UserError for an unknown suite whose name is close to one of the run's.
+
+    Other unknown names are allowed: a table of models may serve runs with suites of plugins.
+    """
     known = {name.lower(): name for name in suites}
     for name in set(names) - {*suites, *SUITES}:
         near = get_close_matches(name.lower(), known, n=1)
         if near:
-            raise UserError(f"{who} names the suite {name}; did you mean {known[near[0]]}?")
+            raise UserError(f"{origin} names the suite {name}; did you mean {known[near[0]]}?")
 
 
 def with_tuned_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
-    """The table with a role more for each tuned method whose checkpoints differ by suite, named by
-    the method's key.
+    """The table with one more role for each tuned method that has other roles on other suites.
+
+    The new role is named by the method's key, so that a method has one role in the configuration.
+
+    Args:
+        roles: the table of models.
+        presets: the methods by key.
 
     Raises:
         UserError: the table lacks a role.
@@ -116,13 +127,14 @@ def methods_of(
 
     Args:
         presets: the methods by key.
+        suites: the suites by name.
         roles: the table of models.
-        small: the suites with a small model's settings.
-        common: lengths and options of all methods alike.
-        published: the decoder of a model's authors has their options.
+        small: the suites on which a small model's lengths are used.
+        common: lengths and options that all methods share.
+        published: give the decoder that a model's authors use their options.
 
     Raises:
-        UserError or ValueError: a method without a checkpoint, or with settings that do not fit.
+        UserError or ValueError: a method has no checkpoint, or settings that do not fit.
     """
     base = roles["base"]
     defaults = {
@@ -131,12 +143,14 @@ def methods_of(
     families = {name: "" if name in small else family_of(base[name]) for name in suites}
     methods = {}
     for key, preset in presets.items():
-        if not preset.tuned_on:  # for suites that other runs may have
+        # A tuned method may have settings for suites that this run does not decode.
+        if not preset.tuned_on:
             _check_suites(f"method {key}", preset.suites, suites)
         role = _role_of(key, preset, roles)
         draft_role = preset.draft_role
         if draft_role is None and "draft" in roles and preset.decoder.takes("draft"):
             draft_role = "draft"
+        # The base model stands in for the trained one: the row must not look like FeF-DLLM's.
         label = preset.row
         if role == "base" != preset.role:
             label = label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
@@ -163,28 +177,30 @@ def methods_of(
 
 
 def _role_of(key: str, preset: Preset, roles: Roles) -> str:
-    """The role whose checkpoint decodes a method: its own, or one that stands in for it.
+    """The role whose checkpoint decodes a method: the preset's, or the first fallback.
 
     Raises:
-        UserError: the table has none of them, or not the one of its drafts.
+        UserError: the table has none of these, or lacks the role of its drafts.
     """
     candidates = [key if preset.roles else preset.role]
     if preset.decoder.prefix_conditioned or preset.decoder.causal:
         candidates += STAND_INS.get(preset.role, ())
     available = [role for role in candidates if role in roles]
     missing = preset.draft_role if available else preset.role
+    # None: no draft role is wanted.
     if missing not in (None, *roles):
         raise UserError(f"method {key} needs the role {missing}: --model base=...,{missing}=...")
     return available[0]
 
 
 def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
-    """The methods with labels of their own: of several with the same, the later ones show their
+    """The methods with distinct labels: where several have the same, the later ones show their
     keys."""
     labels: set[str] = set()
     distinct = {}
     for name, method in methods.items():
-        label = " ".join(method.label.split())  # as a table shows it
+        # Compared as a table shows it, with single spaces.
+        label = " ".join(method.label.split())
         distinct[name] = replace(method, label=f"{label} [{name}]" if label in labels else label)
         labels.add(label)
     return distinct

@@ -1,8 +1,8 @@
 """The options of a run: the command line of harness/run.py is made of these fields, and
 `harness.evaluate` fills them.
 
-A new option is a field here, the code that uses it, and its line in docs/usage.md. Light: `--help`
-waits for nothing.
+A new option is a field here, the code that uses it, and its line in docs/usage.md. This module
+imports nothing heavy, so that `--help` answers at once.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from harness.methods.presets import DEFAULT_METHODS
 from harness.options import UNSAFE_HELP, option
 from harness.suites.registry import PAPER_SUITES
 
-# Options that --resume takes again where they are not given.
+# Options that --resume takes from run.json if they are not given. Not among them: what a run gets
+# more of (methods, suite, items, plugin), and what is this session's alone (out, workers, quiet).
 RESUMED = (
     "model",
     "data",
@@ -43,10 +44,10 @@ DEFAULT_SUITES = ",".join(PAPER_SUITES)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders
-    themselves.
+    """The options of a run; `harness.options.checked` checks the values.
 
-    The first ten are what most runs need; `--help` shows the others in groups.
+    Elements of `methods` may be decoders themselves. The first ten options are what most runs need;
+    `--help` shows the others in groups.
     """
 
     suite: str | tuple[str, ...] = option(
@@ -160,7 +161,7 @@ class RunOptions:
 
 
 def resumed(options: RunOptions) -> dict[str, Any]:
-    """The options among RESUMED that are not the usual ones, for run.json."""
-    usual = RunOptions()
-    given = {name: getattr(options, name) for name in RESUMED}
-    return {name: value for name, value in given.items() if value != getattr(usual, name)}
+    """The options among RESUMED that differ from their defaults, for run.json."""
+    defaults = RunOptions()
+    values = {name: getattr(options, name) for name in RESUMED}
+    return {name: value for name, value in values.items() if value != getattr(defaults, name)}

@@ -1,8 +1,8 @@
-"""Decoders from outside the repository: each response begins with random states of its own, and
-leaves the weights.
+"""Decoders from outside the repository: every response begins with seeded global random states, and
+must leave the weights as they were.
 
-Their code is trusted. This finds accidents: a global random state that others would go on with,
-weights that change.
+Their code is trusted. This guards against accidents: a global random state that other methods would
+go on with, and weights that change.
 """
 
 import random
@@ -15,25 +15,30 @@ import torch
 from harness.errors import UserError
 from model_wrappers import Backbone
 
-SAMPLE = 64  # values of each tensor that are compared, or somewhat more
+# Values of each tensor that are compared before and after every response, or somewhat more.
+SAMPLE = 64
 
 
 @contextmanager
-def contained(backbones: Collection[Backbone], who: str, seed: int) -> Iterator[None]:
+def contained(backbones: Collection[Backbone], where: str, seed: int) -> Iterator[None]:
     """Seed the random states of torch, numpy and Python for the block, and put them back after it.
 
     Args:
-        who: what decodes in the block, for the message.
+        backbones: the models that the block uses.
+        where: what decodes in the block, for the message.
+        seed: of the random states.
 
     Raises:
         UserError: the block changed the weights of a model.
     """
     before = {backbone.name: _weights(backbone) for backbone in backbones}
     states = random.getstate(), np.random.get_state()
+    # Before CUDA is initialized there is no state to keep, and asking would initialize it.
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(gpus):
         torch.manual_seed(seed)
         random.seed(seed)
+        # numpy refuses larger seeds, and an item's has 48 bits.
         np.random.seed(seed % 2**32)
         try:
             yield
@@ -45,23 +50,23 @@ def contained(backbones: Collection[Backbone], who: str, seed: int) -> Iterator[
     ]
     if changed:
         raise UserError(
-            f"{who}: the decoder changed the weights of {', '.join(changed)}, and every response"
+            f"{where}: the decoder changed the weights of {', '.join(changed)}, and every response"
             " after it would be decoded with them; let it put back what it changes"
         )
 
 
 @torch.inference_mode()
 def _weights(backbone: Backbone) -> bytes:
-    """Values of all parameters and buffers, a sample of each; not of those that a device map has
-    put on no device until they are needed."""
+    """A sample of the values of every parameter and buffer."""
     model = backbone.model
+    # A device map may leave tensors on no device (meta) until they are needed.
     present = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta]
     samples = [_sample(tensor).to(backbone.device) for tensor in present]
     return torch.cat(samples).cpu().numpy().tobytes()
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Values of a tensor where they lie, whatever its strides; a step of an odd number is seldom
-    that of a column."""
+    """Evenly spaced values of a tensor in the order of its memory, whatever its strides."""
+    # Odd: the rows' length is mostly even, and a step that divides it would read one column alone.
     step = tensor.numel() // SAMPLE | 1
     return tensor.as_strided((-(-tensor.numel() // step),), (step,)).float()

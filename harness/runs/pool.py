@@ -1,9 +1,8 @@
-"""Who decodes a run, and what is left for them: chunks of items, each of which passes all methods
-on one worker.
+"""The workers of a run, and the queue of chunks that they take. A chunk is a few items, each of
+which passes all methods on one worker.
 
-A chunk that a worker did not finish, because it died, comes back. The response that was in flight
-is handed out again by itself, after all others, so that one that ends every worker which decodes it
-holds nothing else up.
+When a worker dies, what it left of its chunk is queued again. The response that was in flight is
+suspected of killing workers: it is retried alone and last, so that it does not hold up the others.
 """
 
 from __future__ import annotations
@@ -29,9 +28,12 @@ if TYPE_CHECKING:
 class Workers:
     """The workers that a run has.
 
-    options: of the run, which every worker resolves for itself; their threads are those of a
-    worker. count: how many. address: of a Ray cluster; None for one on this machine. gpus: of each
-    worker. threads: of each worker, on cores of its own.
+    Attributes:
+        options: of the run, which every worker resolves for itself; with the threads of one worker.
+        count: the number of workers.
+        address: of a Ray cluster; None for one on this machine.
+        gpus: GPUs of each worker, or the part of one.
+        threads: of each worker, on cores that no other worker uses.
     """
 
     options: RunOptions
@@ -42,8 +44,11 @@ class Workers:
 
 
 def workers_of(options: RunOptions) -> Workers | None:
-    """The workers of a run; None without --workers. Raises UserError for options that do not fit
-    together."""
+    """The workers of a run; None without --workers.
+
+    Raises:
+        UserError: options that do not fit together.
+    """
     if options.workers is None:
         for name in ("ray_address", "gpus_per_worker"):
             if getattr(options, name) is not None:
@@ -56,6 +61,7 @@ def workers_of(options: RunOptions) -> Workers | None:
             " one: leave one out"
         )
     gpus = _gpus_of_worker(options)
+    # With an address the workers may be on other machines, whose cores are not known here.
     threads = options.threads or (
         1 if options.ray_address else max(1, len(cores()) // options.workers)
     )
@@ -65,8 +71,8 @@ def workers_of(options: RunOptions) -> Workers | None:
 
 
 def _gpus_of_worker(options: RunOptions) -> float:
-    """The GPUs of each worker, or the part of one. Raises UserError for a device that workers do
-    not take."""
+    """The GPUs of each worker, or the part of one. Raises UserError for a device that workers
+    cannot have."""
     gpus = options.gpus_per_worker
     if options.device == "cpu":
         if gpus:
@@ -95,19 +101,24 @@ def _gpus_of_worker(options: RunOptions) -> float:
 
 
 def cores() -> list[int]:
-    """The cores that this process may use."""
+    """The numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
+        # Linux. Slurm and containers give a process fewer cores than the machine has.
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 class WorkerPool(Protocol):
-    """What decodes a run. description: of what it was made with, for run.json. items: their numbers
-    by suite."""
+    """What decodes a run: a Worker in this process, or the workers of a cluster.
+
+    Attributes:
+        description: what the run is made with, for run.json.
+        items: the numbers of the items that are decoded, by suite.
+    """
 
     @property
     def config(self) -> RunConfig:
-        """The run's configuration, with what was chosen when it was loaded."""
+        """The run's configuration, with the threads that were chosen while loading."""
 
     @property
     def description(self) -> dict[str, Any]: ...
@@ -117,7 +128,7 @@ class WorkerPool(Protocol):
 
     @property
     def size(self) -> int:
-        """How many workers decode now."""
+        """The number of workers that decode now."""
 
     @property
     def problems(self) -> dict[str, Any]:
@@ -127,37 +138,47 @@ class WorkerPool(Protocol):
         """The prompts of all items."""
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """Decode an item of a suite by each method on every worker, without recording it; its
-        seconds, by method.
+        """Decode an item of a suite by each method on every worker, without recording it.
 
-        Empty where the item ended every worker.
+        Args:
+            suite: the suite's name.
+            first: the item by method.
+
+        Returns:
+            Seconds by method; empty if the item killed every worker.
         """
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """Results as they are finished, each with the name of its worker, "" of the one in this
-        process."""
+        """Results as they are finished, each with the name of its worker: "" in this process."""
 
     def about(self) -> dict[str, Any]:
         """What a session's entry in run.json says of the workers."""
 
 
-Response = tuple[str, int]  # a method and an item of a chunk's suite
-DEATHS = 3  # of workers with an item in flight, after which its responses are left out
-# chunks that each worker should still get when a chunk is handed out: the last ones are small
+# A method, and an item of the chunk's suite.
+Response = tuple[str, int]
+# Deaths of workers with an item in flight, after which the item's responses are left out.
+DEATHS = 3
+# Chunks that each worker should still get when a chunk is handed out. So the last ones are small,
+# and no worker decodes alone for long at the end.
 LAST = 2
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Responses of one suite for one worker: by method its items, in the order in which they are
-    decoded."""
+    """Responses of one suite for one worker.
+
+    Attributes:
+        suite: the suite's name.
+        pending: items by method, both in the order in which they are decoded.
+    """
 
     suite: str
     pending: dict[str, list[int]]
 
     @classmethod
     def of(cls, suite: str, responses: Iterable[Response]) -> Chunk:
-        """A chunk of responses, those of a method together."""
+        """A chunk of responses, grouped by method."""
         pending: dict[str, list[int]] = {}
         for method, item in responses:
             pending.setdefault(method, []).append(item)
@@ -172,10 +193,16 @@ class Chunk:
 class Queue:
     """What a run still has to decode.
 
-    items: their numbers by suite. methods: their keys, in the order of the run. done: whether the
-    response of (method, suite, item) is recorded. size: most items of a chunk. workers: how many
-    share the work; with several, the last chunks are smaller. at_once: how many responses of a
-    chunk a worker has in flight.
+    Args:
+        items: numbers of items by suite.
+        methods: keys of the methods, in the order of the run.
+        done: whether the response of (method, suite, item) is recorded.
+        size: the most items of a chunk.
+        workers: the number of workers; with several, the last chunks are smaller.
+        at_once: the number of responses of a chunk that a worker has in flight.
+
+    Attributes:
+        left_out: why a response was given up, by (method, suite, item).
     """
 
     def __init__(
@@ -202,7 +229,7 @@ class Queue:
         self._suspects: deque[Chunk] = deque()
         self._taken: Counter[tuple[str, str]] = Counter()
         self._deaths: Counter[tuple[str, int]] = Counter()
-        self.left_out: dict[Key, str] = {}  # and why
+        self.left_out: dict[Key, str] = {}
 
     def take(self, worker: str = "") -> Chunk | None:
         """The next chunk for a worker; None while there is none.
@@ -214,6 +241,7 @@ class Queue:
         if not self._fresh:
             return self._suspects.popleft() if self._suspects else None
         suite, items = self._fresh_items()
+        # Drift of the machine, such as heat, then hits the first and the last method alike.
         backwards = self._taken[worker, suite] % 2
         self._taken[worker, suite] += 1
         ordered = self._methods[::-1] if backwards else self._methods
@@ -228,25 +256,32 @@ class Queue:
         if self._workers > 1:
             size = min(size, math.ceil(len(self._fresh) / (LAST * self._workers)))
         suite = self._fresh[0][0]
-        items = [item for of, item in islice(self._fresh, size) if of == suite]
+        # Suites follow each other in the queue, so that these items are at its front.
+        items = [item for other, item in islice(self._fresh, size) if other == suite]
         for _ in items:
             self._fresh.popleft()
         return suite, items
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left to hand out; what was handed out may still come back."""
+        """Whether nothing is left to hand out. A chunk that a worker has may still come back."""
         return not (self._returned or self._fresh or self._suspects)
 
     def give_back(self, chunk: Chunk, reason: str) -> None:
-        """Take back what a dead worker did not finish of a chunk.
+        """Queue again what a dead worker did not finish of a chunk.
 
-        reason: how it died. The first responses that are not recorded were in flight; if workers
-        died DEATHS times with the item of one, it is left out.
+        A response is left out once DEATHS workers have died with its item in flight.
+
+        Args:
+            chunk: what the worker had taken.
+            reason: how it died.
         """
         rest = self._unrecorded(chunk.suite, chunk.responses)
+        # A worker decodes in order, and finished responses are recorded: the first ones left were
+        # in flight.
         in_flight = rest[: self._at_once]
         others = rest[self._at_once :]
+        # A set: an item that was in flight by several methods has seen one death.
         self._deaths.update({(chunk.suite, item) for _, item in in_flight})
         for method, item in in_flight:
             if self._deaths[chunk.suite, item] >= DEATHS:

@@ -1,4 +1,5 @@
-"""The problems of a suite through OpenCompass: loaded, and encoded once for all methods."""
+"""Loading a suite's problems through OpenCompass, and encoding their prompts once for all
+methods."""
 
 import json
 import os
@@ -38,8 +39,10 @@ from model_wrappers.options import note
 
 datasets.disable_progress_bars()
 Prompts = list[torch.Tensor]
-MANY_PROMPTS = 10_000  # that take long enough to encode for a line
-# Packages that evaluators of OpenCompass import only when they judge.
+# More prompts than that take seconds to encode, which a line announces.
+MANY_PROMPTS = 10_000
+# Packages that evaluators of OpenCompass import only when they judge: after hours of decoding, if
+# nobody looks for them before.
 NEEDED = {
     "IFEvaluator": "langdetect",
     "HumanEvalPlusEvaluator": "evalplus",
@@ -50,8 +53,12 @@ NEEDED = {
 
 @dataclass(frozen=True)
 class Problems:
-    """One dataset of a suite: OpenCompass's configuration of it, the loaded dataset, its test
-    problems."""
+    """One dataset of a suite.
+
+    Attributes:
+        config: OpenCompass's configuration of the dataset.
+        dataset: the dataset that OpenCompass loaded.
+    """
 
     config: dict[str, Any]
     dataset: Any
@@ -61,19 +68,27 @@ class Problems:
 
     @property
     def rows(self) -> Any:
-        """The test problems, as far as the run's limit goes."""
+        """The test problems, up to the run's limit."""
         return self.dataset.reader.dataset["test"]
 
     @property
     def golds(self) -> list[str]:
-        """The references; empty where the dataset has none."""
+        """The references, one for each problem; empty texts if the dataset has none."""
         column = self.config["reader_cfg"].get("output_column")
         return [""] * len(self) if column is None else [str(gold) for gold in self.rows[column]]
 
 
 def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:
-    """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed
-    file."""
+    """The datasets of a suite.
+
+    Args:
+        suite: the suite.
+        configs: OpenCompass's configurations of its datasets.
+        limit: the most problems of each dataset.
+
+    Raises:
+        UserError: a malformed file, or an evaluator that cannot be used here.
+    """
     loaded = []
     for config in configs:
         problems = Problems(config, _dataset(suite.name, config, limit))
@@ -90,8 +105,8 @@ def _dataset(suite: str, config: dict[str, Any], limit: int | None) -> Any:
     """A dataset of OpenCompass's up to `limit` problems. Raises UserError for one that cannot be
     loaded."""
     try:
-        # A cache knows files by path and time, and may hold another file's problems: a new one for
-        # each load, after which the problems are in memory.
+        # The cache of `datasets` knows a file by path and time, and may hold the problems of one
+        # that was replaced. Each load has an empty cache, and keeps the problems in memory.
         with (
             tempfile.TemporaryDirectory() as cache,
             patch.multiple(
@@ -99,25 +114,26 @@ def _dataset(suite: str, config: dict[str, Any], limit: int | None) -> Any:
             ),
             patch.dict(os.environ),
         ):
-            # Loaders read the files that they are given, whatever the shell says.
+            # With this variable of the shell, loaders would read another source than the file.
             os.environ.pop("DATASET_SOURCE", None)
             dataset = build_dataset_from_cfg(ConfigDict(config))
         test = dataset.reader.dataset["test"]
         dataset.reader.dataset["test"] = test.select(range(len(test))[:limit])
     except ImportError as error:
         raise UserError(f"OpenCompass's loader of {suite} cannot be used: {error}") from error
-    except Exception as error:  # whatever a loader makes of a broken file
+    # Any exception: loaders fail on a broken file in many ways.
+    except Exception as error:
         cause = error.__cause__ or error
-        what = "cannot be read" if isinstance(cause, OSError) else "is malformed"
-        # Loaders read lines one by one, each as its line 1.
+        problem = "cannot be read" if isinstance(cause, OSError) else "is malformed"
+        # Loaders parse each line by itself, so that the error's own line number is always 1.
         fault = _json_fault(config) if isinstance(error, json.JSONDecodeError) else ""
         fault = fault or f"{config['path']}: {cause}"
-        raise UserError(f"data file of {suite} {what}: {fault}") from error
+        raise UserError(f"data file of {suite} {problem}: {fault}") from error
     return dataset
 
 
 def _check_evaluator(suite: str, evaluator: dict[str, Any]) -> None:
-    """Raise UserError for an evaluator that asks a model, lacks a package, or is not there."""
+    """Raise UserError for an evaluator that asks a model, lacks a package, or is unknown."""
     for name, package in NEEDED.items():
         if name in str(evaluator) and find_spec(package) is None:
             raise UserError(
@@ -136,13 +152,11 @@ def _check_evaluator(suite: str, evaluator: dict[str, Any]) -> None:
 def _json_fault(config: dict[str, Any]) -> str:
     """Where a dataset's file is no JSON; "" if all is well."""
     path = Path(config["path"])
-    # the default of MATH's loader
-    files = [
-        path,
-        *path.glob("*.jsonl"),
-        path / config.get("file_name", "math.json"),
-    ]
-    for file in (each for each in files if each.is_file() and each.suffix in (".json", ".jsonl")):
+    # math.json is the default of MATH's loader.
+    files = [path, *path.glob("*.jsonl"), path / config.get("file_name", "math.json")]
+    for file in files:
+        if not file.is_file() or file.suffix not in (".json", ".jsonl"):
+            continue
         text = file.read_text("utf-8", errors="replace")
         parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
         for number, part in enumerate(parts, 1):
@@ -154,17 +168,17 @@ def _json_fault(config: dict[str, Any]) -> str:
 
 
 def _fault(problems: Problems, foreign: bool) -> str:
-    """What of that which prompts and judging read is not there; "" if all is.
+    """The first column or value that prompts or judging need and that is missing; "" if none is.
 
-    OpenCompass would leave a placeholder in the prompt for a column that is not there, and write
-    None for a null. foreign: columns may hold anything, but not nothing.
+    OpenCompass would leave a placeholder in the prompt for a missing column, and write None for a
+    null. With `foreign`, values may have any type, but not be null.
     """
     reader = problems.config["reader_cfg"]
-    there = problems.rows.column_names
+    present = problems.rows.column_names
     columns = list(filter(None, (*reader["input_columns"], reader.get("output_column"))))
-    missing = [name for name in columns if name not in there]
-    if there and missing:
-        return f" has no column {', '.join(missing)} (it has {', '.join(there)})"
+    missing = [name for name in columns if name not in present]
+    if present and missing:
+        return f" has no column {', '.join(missing)} (it has {', '.join(present)})"
     if missing or not len(problems):
         return " holds no problems"
     for name in columns:
@@ -189,7 +203,12 @@ def _check_references(suite: Suite, problems: Problems) -> None:
 
 
 def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
-    """The prompt of every problem as chat turns, as OpenCompass's own inference task makes it."""
+    """The prompt of every problem as chat turns, as OpenCompass's own inference task makes it.
+
+    Args:
+        problems: of one dataset.
+        model: any method's; the response's length is needed, but does not change the prompt.
+    """
     inference = ConfigDict(problems.config["infer_cfg"])
     templates = {
         name: ICL_PROMPT_TEMPLATES.build(inference[name])
@@ -197,7 +216,7 @@ def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
         if inference.get(name) is not None
     }
     retriever = ICL_RETRIEVERS.build({**inference["retriever"], "dataset": problems.dataset})
-    # the inferencer makes its output folder on the spot, used or not
+    # The inferencer creates its output folder even if nothing is written there.
     with tempfile.TemporaryDirectory() as folder:
         inferencer = GenInferencer(model, max_out_len=model.gen_length, output_json_filepath=folder)
     entries = inferencer.get_generation_prompt_list_from_retriever_indices(
@@ -213,11 +232,18 @@ def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
 
 @dataclass
 class SuiteJob:
-    """One suite of a run, ready: prompts (ids), references, and one OpenCompass model per method.
+    """One suite of a run, ready to decode.
 
-    problems: the loaded datasets. seeds: of the run; items number all problems for the first, then
-    for the next. own_prompts: of autoregressive models that encode them otherwise, by the model's
-    name. given: responses to complete by method, where the suite has any.
+    Attributes:
+        suite: its name.
+        prompts: of every item, LongTensors (P,).
+        golds: the references of every item.
+        problems: the loaded datasets.
+        models: one OpenCompass model per method.
+        seeds: of the run. Items number all problems for the first seed, then for the next.
+        own_prompts: by the model's name, the prompts of autoregressive models that encode them
+            otherwise.
+        given: by method the responses to complete, LongTensors (G,), if the suite has any.
     """
 
     suite: str
@@ -240,23 +266,29 @@ class SuiteJob:
 
     @property
     def all_prompts(self) -> Prompts:
-        """The prompts as every model reads them."""
+        """The shared prompts, and after them those of models that encode them otherwise."""
         return [*self.prompts, *chain.from_iterable(self.own_prompts.values())]
 
     @property
     def backbones(self) -> list[Backbone]:
-        """The models that its methods decode with, those of drafts last."""
+        """The distinct models that the methods decode with, those of drafts last."""
         drafts = [model.options.get("draft") for model in self.models.values()]
-        used = [model.backbone for model in self.models.values()]
-        return list(
-            {id(each): each for each in (*used, *drafts) if isinstance(each, Backbone)}.values()
-        )
+        targets = [model.backbone for model in self.models.values()]
+        # By id: methods share models, and not every method has a draft model.
+        models = {id(model): model for model in (*targets, *drafts) if isinstance(model, Backbone)}
+        return list(models.values())
 
 
 def models_for(
     run: ResolvedRun, suite: str, backbones: dict[str, Backbone]
 ) -> dict[str, DiffusionModel]:
-    """One OpenCompass model per method of a run, for one suite."""
+    """One OpenCompass model per method of a run, for one suite.
+
+    Args:
+        run: the run.
+        suite: the suite's name.
+        backbones: the loaded models by name.
+    """
     config = run.config
     models = {}
     for name, method in config.methods.items():
@@ -282,19 +314,28 @@ def prepare(
     plain: bool = False,
     template: Mapping[str, Any] | None = None,
 ) -> SuiteJob:
-    """Encode the prompts of a suite; the items of several datasets are numbered one after the
-    other, for each seed.
+    """Encode the prompts of a suite. For each seed, the problems of all datasets are numbered on.
 
-    plain, template: without the chat template, or what that is rendered with. Raises UserError for
-    a prompt that does not fit a model with its response, or that models encode differently; an
-    autoregressive one beside others may have its own tokenizer and chat template.
+    Args:
+        suite: the suite.
+        problems: its datasets.
+        models: one OpenCompass model per method.
+        seeds: of the run.
+        plain: leave out the chat template.
+        template: arguments that the chat template is rendered with.
+
+    Raises:
+        UserError: a prompt and its response do not fit a model, or models encode a prompt
+            differently. Only autoregressive models next to others may have their own tokenizer and
+            chat template.
     """
     count = sum(map(len, problems))
     if count > MANY_PROMPTS:
         note(f"{suite.name}: encoding {count} prompts, about a millisecond each")
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     turns = [turn for part in problems for turn in conversations(part, next(iter(models.values())))]
-    # Of the methods that share a model the longest response decides.
+    # Sorted by length, so that of the methods that share a model the one with the longest response
+    # is checked.
     by_backbone = {model.backbone.name: model for model in longest}
     encoded = {
         name: _encoded(suite.name, turns, model, plain, template) * len(seeds)
@@ -303,22 +344,22 @@ def prepare(
     causal = {model.backbone.name for model in longest if model.decoder.causal}
     prompts, own_prompts = _shared(suite.name, encoded, causal)
     golds = list(chain.from_iterable(part.golds for part in problems)) * len(seeds)
-    given = {
-        name: _given(suite.name, problems, model) * len(seeds) for name, model in models.items()
+    templates = {
+        name: _templates(suite.name, problems, model) * len(seeds) for name, model in models.items()
     }
-    return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts, given)
+    return SuiteJob(suite.name, prompts, golds, problems, models, seeds, own_prompts, templates)
 
 
-def _given(suite: str, problems: list[Problems], model: DiffusionModel) -> Prompts:
-    """The responses that a model is to complete, LongTensors (G,); none where the suite has none.
-    Raises UserError for one that does not fit."""
-    given: Prompts = []
+def _templates(suite: str, problems: list[Problems], model: DiffusionModel) -> Prompts:
+    """The partial responses that a model is to complete, LongTensors (G,); empty if the suite has
+    none. Raises UserError for one that does not fit."""
+    templates: Prompts = []
     rows = problems[0].rows
     if GIVEN in rows.column_names:
         for item, template in enumerate(rows[GIVEN]):
             with explained(f"{suite}, item {item}", ValueError):
-                given.append(encode_template(model.backbone, template, model.gen_length))
-    return given
+                templates.append(encode_template(model.backbone, template, model.gen_length))
+    return templates
 
 
 def _encoded(
@@ -328,7 +369,7 @@ def _encoded(
     plain: bool,
     template: Mapping[str, Any] | None,
 ) -> Prompts:
-    """The prompts as a model reads them. Raises UserError for one that does not fit."""
+    """The prompts as a model encodes them. Raises UserError for one that does not fit."""
     backbone = model.backbone
     prompts = []
     for item, turn in enumerate(turns):
@@ -346,20 +387,21 @@ def _encoded(
 def _shared(
     suite: str, encoded: dict[str, Prompts], causal: Collection[str]
 ) -> tuple[Prompts, dict[str, Prompts]]:
-    """The prompts as the models read them, and those of autoregressive ones that read others.
+    """The prompts that the models share, and by name those of autoregressive models that differ.
 
     Raises UserError if other models do not agree.
     """
+    # False sorts first: the shared prompts are those of a diffusion model, if there is one.
     (first, prompts), *others = sorted(encoded.items(), key=lambda pair: pair[0] in causal)
     own_prompts = {}
     for name, model_prompts in others:
         pairs = zip(prompts, model_prompts, strict=True)
-        unlike = [item for item, pair in enumerate(pairs) if not torch.equal(*pair)]
-        if not unlike:
+        different = [item for item, pair in enumerate(pairs) if not torch.equal(*pair)]
+        if not different:
             continue
         if name not in causal or first in causal:
             raise UserError(
-                f"{suite}, item {unlike[0]}: {first} and {name} encode the prompt"
+                f"{suite}, item {different[0]}: {first} and {name} encode the prompt"
                 " differently, by their tokenizers or chat templates; give the models of all roles"
                 " but ar the same, or make a run of each"
             )
@@ -368,9 +410,8 @@ def _shared(
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:
-    """The prompts of a suite's items, as records have them, without those of models that encode
-    them otherwise."""
-    backbone = next(each for each in job.backbones if each.name not in job.own_prompts)
+    """The shared prompts of a suite's items, as records have them."""
+    backbone = next(model for model in job.backbones if model.name not in job.own_prompts)
     return [
         PromptRecord(
             job.suite, item, str(backbone.text_tokenizer().decode(prompt_P)), hash_of(prompt_P)

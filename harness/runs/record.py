@@ -1,5 +1,5 @@
-"""A run from its configuration to recorded items, and how far it is. Whoever decodes, this process
-alone writes."""
+"""Decoding a run and recording its items; its announcement and its status. Whatever process
+decodes, only this one writes."""
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,26 +23,30 @@ from harness.runs.responses import Passes
 from model_wrappers.batches import MOST
 
 FINISHED = "finished"
-Missing = dict[Key, str]  # and why it was left out
+# Responses that were left out, each with the reason.
+Missing = dict[Key, str]
 
 
 def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
-    """Decode all that a run has and is not recorded yet, one session of run.json.
+    """Decode and record all responses of a run that are not recorded yet: one session of run.json.
 
     Args:
-        pool: who decodes, ready.
+        folder: of the run.
+        run: the run.
+        pool: what decodes, loaded.
 
     Returns:
         The responses that were left out, with the reason.
 
     Raises:
-        UserError: what is recorded is not of this run, or a response cannot be decoded.
+        UserError: the recorded responses are of another run, or a response cannot be decoded.
     """
     config = pool.config
     begun = (folder / "run.json").exists()
     recorder = Recorder(folder)
     if recorder.items:
-        read_run(folder)  # refuses records that disagree before anything is added to them
+        # For its checks: records that disagree are refused before anything is added to them.
+        read_run(folder)
         _check_prompts(folder, config, pool, recorder)
     notes = begin_meta(folder, config, pool.description, run.given)
     for note in notes:
@@ -58,6 +62,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
         _in_flight(config),
     )
 
+    # Called at the session's start and end, when more may have been left out.
     def about() -> dict[str, Any]:
         entry = pool.about()
         if queue.left_out:
@@ -69,7 +74,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
             entry["changed"] = notes
         return entry
 
-    # With workers, this process decodes nothing.
+    # With workers, this process decodes nothing, and need not have a GPU.
     device = config.device or "cpu" if run.workers is None else "cpu"
     with new_or_not_at_all(folder, begun, recorder.items):
         for line in announcement(config, pool, bool(config.timed), recorder.done):
@@ -88,14 +93,14 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
 
 def _in_flight(config: RunConfig) -> int:
-    """How many responses of a chunk a worker decodes at once, at most."""
+    """The most responses of a chunk that a worker decodes at once."""
     if config.batch is UNSET:
         return 1
     return MOST if config.batch == "auto" else config.batch
 
 
 def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
-    """Record results as they are finished, under a bar."""
+    """Record results as they are finished, with a progress bar."""
     config = pool.config
     total = sum(map(len, pool.items.values())) * len(config.methods)
     done = sum(recorder.done(*key) for key in recorder.items)
@@ -105,7 +110,7 @@ def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    # A thread that draws would take time from what is timed.
+    # Without auto_refresh: a thread that draws would take time from the response that is timed.
     with Progress(*columns, auto_refresh=False) as bar:
         task = bar.add_task("responses", total=total, completed=done)
         for worker, result in pool.results(queue):
@@ -121,12 +126,13 @@ def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
 
 
 def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
-    """Raise UserError if finished responses are to other prompts than the run has; the role `ar`
-    may have its own."""
+    """Raise UserError if recorded responses are to other prompts than the run has now. Methods of
+    the role `ar` are left out, for their model may encode prompts otherwise."""
     now = {(prompt.suite, prompt.item): prompt.prompt_hash for prompt in pool.prompts()}
     for (method, suite, item), row in recorder.items.items():
         if method in config.methods and config.methods[method].role == "ar":
             continue
+        # Records of other tools need not have the hash.
         if row.get("prompt_hash") not in (None, now.get((suite, item))):
             raise UserError(
                 f"--resume: {folder}/items.jsonl: {method} {suite} {item} has another prompt than"
@@ -141,12 +147,12 @@ def announcement(
     measure: bool,
     done: Callable[[str, str, int], bool] = lambda *_: False,
 ) -> Iterator[str]:
-    """Lines on what a run will do and for about how long, each when it is known.
+    """Lines that say what a run will decode and how long it will take, each as soon as it is known.
 
     Args:
         config: of the run.
-        pool: who decodes it.
-        measure: estimate the time, from one response of each method, scaled by length.
+        pool: what decodes it.
+        measure: decode one response of each method to estimate the time, scaled by length.
         done: whether the response of (method, suite, item) is recorded.
     """
     pending: dict[tuple[str, str], list[int]] = {}
@@ -171,20 +177,22 @@ def announcement(
 def _estimates(
     config: RunConfig, pool: WorkerPool, pending: dict[tuple[str, str], list[int]]
 ) -> Iterator[str]:
-    """Lines on how long a run takes, from one response of each method."""
+    """Lines that say how long a run will take, from one response of each method."""
     total = 0.0
     first = next(suite for (_, suite), items in pending.items() if items)
     for name, method in config.methods.items():
+        # Item 0 for a method that has none left in this suite: others may.
         item = (pending[name, first] or [0])[0]
         seconds = pool.warm_up(first, {name: item}).get(name)
-        if seconds is None:  # the item ended every worker
+        # The item killed every worker: there is nothing to estimate from.
+        if seconds is None:
             return
-        a_token = seconds / (method.suites[first].gen_length or 1)
+        token_seconds = seconds / (method.suites[first].gen_length or 1)
         tokens = 0
         for suite, setting in method.suites.items():
             tokens += len(pending[name, suite]) * (setting.gen_length or 1)
-        total += a_token * tokens
-        yield f"  {method.label or name}: about {duration(a_token * tokens / pool.size)}"
+        total += token_seconds * tokens
+        yield f"  {method.label or name}: about {duration(token_seconds * tokens / pool.size)}"
     batched = ""
     if config.batch is not UNSET:
         batched = " if they were decoded one at a time, less in batches"
@@ -200,8 +208,11 @@ def duration(seconds: float) -> str:
 
 
 def describe_status(folder: Path) -> str:
-    """Responses recorded and scored by suite, and whether a process works on the run. Raises
-    UserError for no run."""
+    """The lines of --status: whether a process works on the run, and the responses by suite.
+
+    Raises:
+        UserError: the folder holds no run.
+    """
     meta = read_meta(folder)
     config = meta.config
     numbers = {suite: frozenset(items) for suite, items in numbers_of(meta).items()}
@@ -224,7 +235,7 @@ def describe_status(folder: Path) -> str:
 
 
 def _state(folder: Path, all_done: bool, all_scored: bool) -> str:
-    """Whether a run goes on, or what to do next."""
+    """Whether a run is being decoded now, or what to do next."""
     if held(folder):
         return "goes on"
     if not all_done:
@@ -237,8 +248,10 @@ def _state(folder: Path, all_done: bool, all_scored: bool) -> str:
 def _scored(
     folder: Path, config: RunConfig, numbers: Mapping[str, Collection[int]]
 ) -> dict[Key, bool]:
-    """By item whether it is scored, of the responses that are the run's."""
+    """Whether each response of the run is scored; records of other methods and items are left
+    out."""
     scored = {}
+    # Line by line: the process that works on the run may be in the middle of writing one.
     for _, row in each_line(folder / "items.jsonl", ItemRecord):
         item = row["item"]
         if row["method"] in config.methods and item in numbers.get(row["suite"], (item,)):
@@ -249,12 +262,13 @@ def _scored(
 def finished(folder: Path, config: RunConfig) -> bool:
     """Whether a folder holds all responses of a run with this configuration."""
     before = read_meta(folder).config
+    # None stands for the fastest number, which the recorded run has already.
     config = structs.replace(config, threads=config.threads or before.threads)
     return before == config and describe_status(folder).startswith(FINISHED)
 
 
 def held(folder: Path) -> bool:
-    """Whether a process works on a run's folder."""
+    """Whether a process has locked a run's folder, and so works on it."""
     if not (folder / LOCK).exists():
         return False
     try:
@@ -262,5 +276,6 @@ def held(folder: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # a folder that may only be read: no process of its owner is known
+    # The folder may only be read here, so that the lock of its owner's process cannot be tried.
+    except OSError:
         return False

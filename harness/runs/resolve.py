@@ -1,8 +1,8 @@
-"""What a run is: its options resolved once, to a configuration and what it names, before anything
-is loaded or written.
+"""From options to a run: the configuration, and the suites and decoders that it names, before
+anything is loaded or written.
 
-The configuration is the whole of what determines tokens and forwards; its hash names it, and a run
-folder belongs to one configuration for ever. Suites and decoders go with it as objects.
+The configuration holds all that determines tokens and forwards. Its hash names it, and a run's
+folder belongs to one configuration for ever.
 """
 
 import json
@@ -40,26 +40,32 @@ from model_wrappers.options import meant
 Suites = Mapping[str, Suite]
 Decoders = Mapping[str, Decoder]
 WHOLE = re.compile(r"\s*-?[0-9]+\s*")
-MOST_AT_ONCE = 1024  # responses of a batch
-# Where seconds do not count, so many are decoded at once, of more items than that.
+# The most responses of a batch.
+MOST_AT_ONCE = 1024
+# Responses decoded at once in an untimed run without --batch, if a suite has more than MANY items.
 UNTIMED_BATCH = 16
 MANY = 100
-# Items of a chunk where seconds do not count. In batches there are more, for at its end fewer and
-# fewer are under way.
+# Items of a chunk in an untimed run. A batched chunk has more, for towards its end fewer and fewer
+# responses share a call.
 CHUNK = 5
 BATCHED_CHUNK = 32
-# What a model's authors decode with, by the option that it stands for.
+# By the option that --published sets: the field of `Decoding` that has its value.
 OF_AUTHORS = {"methods": "decoder", "temperature": "temperature", "prompt": "prompt"}
 COMMON = ("gen_length", "block_length", "stop_at_eos")
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with what its configuration names: suites by name, decoders by the method's key; and
-    who decodes.
+    """A run: its configuration, the objects that it names, and the workers.
 
-    data: the folder of its real problems; None where there are none. one_at_a_time: methods whose
-    responses are not decoded at once, though others are. given: options for run.json.
+    Attributes:
+        config: the configuration.
+        suites: by name.
+        decoders: by the method's key.
+        data: the folder of real problems; None if there are none.
+        workers: the workers of --workers; None if this process decodes.
+        one_at_a_time: methods that are not batched, though others are.
+        given: options for run.json, which a later --resume takes again.
     """
 
     config: RunConfig
@@ -75,12 +81,14 @@ def resolve(options: RunOptions) -> ResolvedRun:
     """A run from its options.
 
     Raises:
-        UserError or ValueError: anything unknown, with the valid choices, or options that do not
-            fit together.
+        UserError or ValueError: an unknown name, with the valid ones in the message, or options
+            that do not fit together.
     """
     workers = workers_of(options)
-    presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
+    # Methods before suites: this loads the plugins, which may bring suites too.
+    presets = methods_named(options.methods, options.plugin)
     suites = suites_named(options.suite)
+    # The published decoder replaces the methods, so they are looked up again.
     if options.published:
         options = as_published(options, suites)
         presets = methods_named(options.methods)
@@ -89,6 +97,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     device = _device(options)
 
     models = with_tuned_roles(read_models(options.model, suites), presets)
+    # Models that do not ship with this project: data and lengths have other defaults with them.
     foreign = [name for name in models["base"].values() if name not in SHIPPED]
     data = _data(options.data, suites, foreign)
     generated = split_named(data) is not None
@@ -97,8 +106,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
     methods = methods_of(presets, suites, models, small, common, options.published)
 
     seeds = _seeds(options.seed)
-    most = options.limit and options.limit * options.samples
-    batch = _batch(options, _has_many_items(suites, most))
+    items = options.limit and options.limit * options.samples
+    batch = _batch(options, _has_many_items(suites, items))
+    # The responses of a batch share every call, so that none has seconds of its own.
     timed = not options.untimed and batch is None
     template_args = _template_args(options)
     config = RunConfig(
@@ -136,7 +146,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         decoders,
         data=Path(data) if data and not generated else None,
         workers=workers,
-        # The decoder of somebody else may count on being alone in its process.
+        # A decoder from outside may rely on being alone in its process, unless --batch was given.
         one_at_a_time=_from_outside(decoders) if options.batch is None else frozenset(),
         given=resumed(options),
     )
@@ -145,18 +155,19 @@ def resolve(options: RunOptions) -> ResolvedRun:
 def _with_items(
     options: RunOptions, config: RunConfig, workers: Workers | None
 ) -> tuple[RunConfig, Workers | None]:
-    """The items that were chosen in the place of a limit, for workers too."""
+    """The configuration with the items of --items in the place of a limit; the workers' options
+    too."""
     if options.items is None:
         return config, workers
     items = chosen_items(options.items, config, options.limit)
     if workers is not None:
-        # A worker need not have the folder of the run that the items are wrong in.
+        # As numbers: a worker on another machine may not have the folder of wrong:RUN.
         workers = replace(workers, options=replace(workers.options, items=items, limit=None))
     return structs.replace(config, items=items, limit=None), workers
 
 
 def _say_same_responses(config: RunConfig) -> None:
-    """A line where several seeds or samples can be expected to write the same."""
+    """Warn if several seeds or samples will probably give the same responses."""
     if len(config.draws) > 1 and not config.temperature:
         print(
             "at temperature 0 a method that draws nothing gives a problem the same response every"
@@ -166,11 +177,15 @@ def _say_same_responses(config: RunConfig) -> None:
 
 
 def as_published(options: RunOptions, suites: Suites) -> RunOptions:
-    """Options with the decoder, the temperature and the prompt of the base model's authors, where
-    others were not given.
+    """Options with the decoder, temperature and prompt of the base model's authors, unless these
+    options were given.
+
+    Args:
+        options: with --published.
+        suites: the suites by name.
 
     Raises:
-        UserError: what they used is not known, or not the same for all suites.
+        UserError: the authors' settings are unknown, or differ between the suites.
     """
     models = read_models(options.model, suites)["base"]
     decodings = []
@@ -195,6 +210,7 @@ def as_published(options: RunOptions, suites: Suites) -> RunOptions:
                 f" give --{name}"
             )
         changes[name] = values[0]
+    # `named` is no field, so `replace` would drop it: the names of the options that were given.
     changed = replace(options, **changes)
     vars(changed)["named"] = named
     return changed
@@ -204,7 +220,7 @@ def _device(options: RunOptions) -> torch.device:
     """The device of a run, or the kind of device that models with a map compute on.
 
     Raises:
-        UserError or ValueError: a device that is not here, or options that a map does not go with.
+        UserError or ValueError: a device that is not here, or options that exclude a device map.
     """
     if options.device_map is None:
         return device_named(options.device, options.graphs)
@@ -218,19 +234,21 @@ def _device(options: RunOptions) -> torch.device:
 
 
 def _set_if(condition: bool, value: Any) -> Any:
-    """A value of a configuration that is left out where it is the usual one."""
+    """A value, or UNSET for the usual one, which run.json leaves out: it is then equal to records
+    that are older than the option."""
     return value if condition else UNSET
 
 
 def _say_misjudged(suites: Suites, config: RunConfig) -> None:
     for name, suite in suites.items():
-        wrong = suite.misjudged(config.prompt)
-        if wrong:
-            print(f"{name}: {wrong}", file=sys.stderr)
+        fault = suite.misjudged(config.prompt)
+        if fault:
+            print(f"{name}: {fault}", file=sys.stderr)
 
 
 def _say_greedy(config: RunConfig) -> None:
-    """A line for each model that is decoded as its users report to fail."""
+    """Warn of each model that is decoded at temperature 0 although its users report that this
+    fails."""
     reports = {}
     for method in config.methods.values():
         for suite, model in config.models[method.role].items():
@@ -252,7 +270,8 @@ def _check_decoding(options: RunOptions, decoders: Decoders) -> None:
 
 
 def _of_small_models(suites: Suites, foreign: Collection[str], generated: bool) -> list[str]:
-    """The suites with a small model's settings: all, or of a foreign model the generated ones."""
+    """The suites on which a small model's lengths are used: all for models of this project, for
+    others those with generated problems."""
     if not foreign:
         return list(suites)
     return [name for name, suite in suites.items() if generated and suite.questions is None]
@@ -268,7 +287,8 @@ def _chunk(timed: bool, batched: bool) -> int:
 def _used_models(
     models: Roles, methods: Mapping[str, Method], presets: Mapping[str, Preset]
 ) -> Roles:
-    """The part of the table of models that a run loads."""
+    """The part of the table of models that a run loads; with `base`, which names the run's
+    folder."""
     roles: set[str | None] = {"base"}
     for method in methods.values():
         roles |= {method.role, method.draft_role}
@@ -278,16 +298,17 @@ def _used_models(
 
 
 def _from_outside(decoders: Decoders) -> frozenset[str]:
-    """The methods whose decoders are not of this package."""
+    """The methods whose decoders come from outside: their source is a function, not a path."""
     return frozenset(
         name for name, decoder in decoders.items() if not isinstance(decoder.source, str)
     )
 
 
 def _has_many_items(suites: Suites, limit: int | None) -> bool:
-    """Whether a suite has more than MANY items, as far as that is known before they are loaded."""
+    """Whether a suite has more than MANY items, as far as is known before they are loaded."""
     if limit is not None and limit <= MANY:
         return False
+    # None: a suite of OpenCompass's, whose problems are not read yet, counts as large.
     files = [suite.questions for suite in suites.values()]
     return any(file is None or len(read_questions(file)) > MANY for file in files)
 
@@ -299,20 +320,23 @@ def _dtype(name: str | None, device: torch.device) -> str:
     return str(dtype_named(name, device)).removeprefix("torch.")
 
 
-def _data(given: str | None, suites: Suites, foreign: Sequence[str]) -> str:
-    """Where problems come from: a folder, or `generated...`; "" where all are files of questions.
+def _data(option: str | None, suites: Suites, foreign: Sequence[str]) -> str:
+    """The source of the problems: a folder, or `generated...`; "" if all are files of questions.
 
     Args:
-        foreign: models that do not ship with this project; without any, problems are generated
-            unless `given` names a folder.
+        option: the value of --data.
+        suites: the suites by name.
+        foreign: models that do not ship with this project. Without any, problems are generated
+            unless --data names a folder.
 
     Raises:
-        UserError: --data has to be given.
+        UserError: --data is needed.
     """
     if all(suite.questions is not None for suite in suites.values()):
         return ""
-    usual = os.environ.get("COMPASS_DATA_CACHE") if foreign else "generated"
-    data = given or usual
+    # OpenCompass's variable for the folder of its data sets.
+    default = os.environ.get("COMPASS_DATA_CACHE") if foreign else "generated"
+    data = option or default
     if data is None:
         kinds: dict[str, Collection[str]] = {
             "a method, for --methods": METHODS,
@@ -322,32 +346,33 @@ def _data(given: str | None, suites: Suites, foreign: Sequence[str]) -> str:
             f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship"
             f" with this project{meant(foreign[0], SHIPPED, kinds)}"
         )
-    drawn = split_named(data)
-    if drawn is None:
+    generated = split_named(data)
+    if generated is None:
         return data
-    # In one spelling, for problems are compared by it.
-    split, seed = drawn
+    # In one spelling: whether two runs have the same problems is decided by this text.
+    split, seed = generated
     name = "generated-dev" if split == "dev" else "generated"
     return f"{name}:{seed}" if seed > 0 else name
 
 
 def _hashes(suites: Suites, data: Path) -> dict[str, str]:
-    """SHA-256 of real problems by suite."""
+    """SHA-256 of the files of real problems by suite."""
     return {name: files_hash(suite.files(False, data)) for name, suite in suites.items()}
 
 
 def _suite(suite: Suite, generated: bool) -> SuiteName:
-    """A suite as a run names it; real problems with the configuration that they are asked by."""
+    """A suite as run.json names it; for real problems with OpenCompass's configuration."""
     if suite.questions is not None:
         return SuiteName(suite.title, questions=_questions(suite.questions))
     if generated:
-        _ = suite.generated  # refused here if there is none
+        # Raises for a suite without a generator, before anything is loaded.
+        _ = suite.generated
         return SuiteName(suite.title)
     return SuiteName(suite.title, suite.configuration or UNSET, suite.configuration_hash())
 
 
 def _questions(questions: Questions) -> QuestionsName:
-    """A file of questions as a run names it, without the folders it lies in."""
+    """A file of questions as run.json names it. Without folders: a moved file is the same one."""
     file = questions.judge_file
     judge = questions.judge if file is None else f"{file.name}:{questions.judge.rpartition(':')[2]}"
     digest = UNSET if file is None else code_hash(file)
@@ -357,17 +382,18 @@ def _questions(questions: Questions) -> QuestionsName:
     )
 
 
-def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
-    """How many responses are decoded at once; None for one. Raises UserError for what is no such
-    number.
+def _batch(options: RunOptions, many: bool) -> int | Literal["auto"] | None:
+    """The number of responses that are decoded at once; None for one. Raises UserError for a number
+    that is out of range.
 
-    Where it is not said, UNTIMED_BATCH in an untimed run whose calls can be packed if that is
-    `worth` it: a suite has more than MANY items.
+    Without --batch it is UNTIMED_BATCH in an untimed run whose calls can be packed, if a suite has
+    `many` items.
     """
     batch = options.batch
+    # Options with which the model's calls are not this project's plain forwards.
     others = ("graphs", "trust_remote_code", "device_map")
     unpacked = [name for name in others if getattr(options, name)]
-    if batch is None and options.untimed and worth and not unpacked:
+    if batch is None and options.untimed and many and not unpacked:
         return UNTIMED_BATCH
     if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:
         raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")
@@ -380,30 +406,32 @@ def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
 
 
 def _template_args(options: RunOptions) -> dict[str, Any]:
-    """What chat templates are rendered with. Raises UserError for what is no JSON object, or where
-    there is none."""
-    given = options.chat_template_args
+    """The arguments that chat templates are rendered with. Raises UserError for text that is no
+    JSON object, and for arguments without a template."""
+    option = options.chat_template_args
     try:
-        found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
-        json.dumps(found, allow_nan=False)
+        # A dict goes through JSON too, so that it is what run.json will give back.
+        arguments = json.loads(option if isinstance(option, str) else json.dumps(option or {}))
+        # Python's JSON takes NaN, which is none.
+        json.dumps(arguments, allow_nan=False)
     except (ValueError, TypeError):
-        found = None
-    if not isinstance(found, dict):
+        arguments = None
+    if not isinstance(arguments, dict):
         raise UserError(
-            f"--chat-template-args {str(given)[:60]} must be a JSON object, such as"
+            f"--chat-template-args {str(option)[:60]} must be a JSON object, such as"
             " '{\"enable_thinking\": true}'"
         )
-    if found and options.prompt == "plain":
+    if arguments and options.prompt == "plain":
         raise UserError(
             "--chat-template-args are for chat templates, and --prompt plain takes none: leave"
             " one out"
         )
-    return found
+    return arguments
 
 
-def _seeds(given: str | int | tuple[int, ...]) -> tuple[int, ...]:
-    """The seeds of a run. Raises UserError for text that names none."""
-    text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
+def _seeds(option: str | int | tuple[int, ...]) -> tuple[int, ...]:
+    """The seeds of --seed. Raises UserError for text that is no list of seeds."""
+    text = ",".join(map(str, option)) if isinstance(option, tuple) else str(option)
     parts = text.split(",")
     if not all(WHOLE.fullmatch(part) for part in parts):
         raise UserError(f"--seed {text} must be a whole number, or several as 0,1,2")

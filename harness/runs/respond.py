@@ -1,4 +1,4 @@
-"""One response of a run: an item decoded by a method, as a record. `decode` alone is timed."""
+"""One response of a run: an item decoded by a method, as a record. Only `decode` is timed."""
 
 import time
 from collections.abc import Sequence
@@ -18,19 +18,25 @@ from model_wrappers.chat import response_text
 from model_wrappers.costs import costs_of
 from model_wrappers.trace import EventLog, Floats, How, Ints, Observer
 
-TRIAL_SECONDS = 5.0  # after which a response that is not recorded need not go on
+# Seconds after which a response that is not recorded is ended.
+TRIAL_SECONDS = 5.0
 
 
 class OutOfTime(BaseException):
-    """A response was ended, for it had gone on long enough; a decoder that catches its own
-    exceptions does not catch this one."""
+    """A response was ended because its time was up.
+
+    A BaseException, so that a decoder that catches exceptions of its own does not catch it.
+    """
 
 
 class Deadline:
     """An observer that ends a response at its first commit after some seconds.
 
+    Args:
+        seconds: after which the response is ended.
+
     Attributes:
-        positions: how many of the response are committed.
+        positions: the number of committed positions, without re-masked ones.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -53,15 +59,23 @@ class Deadline:
 
 
 def warm_up(job: SuiteJob, method: str, item: int, limit: float = TRIAL_SECONDS) -> float:
-    """Decode what is as long as an item, and none: a decoder may keep what it knows of prompts.
+    """Decode a prompt as long as an item's, without recording the response.
+
+    Args:
+        job: the suite.
+        method: the method's key.
+        item: the item's number.
+        limit: seconds after which the response is ended.
 
     Returns:
-        Its seconds; of a response that was ended after `limit` seconds, what all of it would take.
+        Seconds of the response; if it was ended, an estimate for all of it.
 
     Raises:
         UserError: as `decoded`.
     """
     deadline = Deadline(limit)
+    # Rolled by one token: a decoder may cache what it computed for a prompt, and the item itself
+    # would then be timed too short.
     prompt_P = job.prompt(method, item).roll(1)
     try:
         return decoded(job, method, item, prompt_P, 0, deadline).trace.seconds
@@ -77,11 +91,14 @@ def respond(
     batched: bool = False,
     meter: Meter | None = None,
 ) -> Response:
-    """One item by one method. `correct` is None until the run is scored.
+    """Decode one item by one method. `correct` is None until the run is scored.
 
     Args:
-        texts: of a traced run those of tokens that were met before; new ones are added.
-        batched: it is a job of `batches.at_once`, among others.
+        job: the suite.
+        method: the method's key.
+        item: the item's number.
+        texts: in a traced run the texts of tokens by id; those of new tokens are added.
+        batched: whether this is one of the jobs of `batches.at_once`.
         meter: measures memory and energy.
 
     Raises:
@@ -112,6 +129,7 @@ def respond(
     for window in out.trace.windows:
         counts = {name: int(count) for name, count in vars(window).items()}
         windows.append({**key, **counts})
+    # Both are None, or neither; this tells mypy.
     if log is None or texts is None:
         return Response(record, windows)
     add_unlogged(log, out.tokens, backbone.mask_id)
@@ -130,9 +148,18 @@ def decoded(
 ) -> Decoded:
     """The response of a method to a prompt.
 
+    Args:
+        job: the suite.
+        method: the method's key.
+        item: the item's number, for messages and a partial response.
+        prompt_P: LongTensor (P,), the item's prompt or another.
+        seed: of the decoder's draws.
+        observer: sees commits and re-masks.
+        batched: whether this is one of the jobs of `batches.at_once`.
+
     Raises:
-        UserError: the logits are not finite; a decoder from outside failed or changed weights. The
-            message names method, suite and item.
+        UserError: the logits are not finite, or a decoder from outside failed or changed weights.
+            The message names method, suite and item.
     """
     model = job.models[method]
     outside = not isinstance(model.decoder.source, str)
@@ -142,14 +169,18 @@ def decoded(
     if batched:
         model = model.batched()
     elif outside:
+        # In a batch the worker guards all responses together: they share the global random states.
         room = contained(job.backbones, where, seed)
     try:
         with room:
             return model.respond(prompt_P, seed, observer, given=given)
     except (KeyboardInterrupt, OutOfTime, UserError):
         raise
-    except BaseException as error:  # a decoder may call sys.exit, or be cancelled
+    # BaseException: a decoder may call sys.exit, or be cancelled.
+    except BaseException as error:
         message = blame(model.decoder, error)
+        # None: no decoder from outside is to blame. A ValueError then says what is wrong with the
+        # input or the logits; anything else is a bug.
         if message is None:
             if not isinstance(error, ValueError):
                 raise

@@ -1,7 +1,7 @@
 """A response as it is recorded: its numbers, and in a traced run its events with the texts of the
 tokens.
 
-Nothing here needs OpenCompass.
+Nothing here imports OpenCompass.
 """
 
 import math
@@ -17,14 +17,21 @@ from harness.records.schema import Key
 from model_wrappers import Backbone
 from model_wrappers.trace import EventLog
 
-NO_TEXT = "\ufffd"  # what a tokenizer gives for bytes that are no text by themselves
+# U+FFFD, which a tokenizer returns for bytes that are no text by themselves.
+NO_TEXT = "\ufffd"
+# GPT-2's byte-level tokenizers write each byte as a printable letter; this is the way back.
 BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 @dataclass(frozen=True)
 class Response:
-    """A finished response: its line of items.jsonl, those of windows.jsonl, and its trace, if the
-    run has traces."""
+    """A finished response.
+
+    Attributes:
+        item: its line of items.jsonl.
+        windows: its lines of windows.jsonl.
+        trace: its events, in a traced run.
+    """
 
     item: dict[str, Any]
     windows: list[dict[str, Any]]
@@ -42,13 +49,22 @@ Result = Response | Passes
 
 
 def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:
-    """Log what a decoder wrote without request.commit or request.remask, as committed at the
-    end."""
+    """Complete a log: tokens that a decoder wrote without request.commit or request.remask are
+    logged as committed at the end.
+
+    Args:
+        log: of the response's events; it is changed in place.
+        tokens_G: LongTensor (G,), the response.
+        mask_id: the mask's id.
+    """
     logged = [mask_id] * len(tokens_G)
     for kind, position, token in zip(log.kind, log.position, log.token, strict=True):
         if kind not in REFUSED and position < len(logged):
             logged[position] = token
-    missing = [at for at, token in enumerate(tokens_G.tolist()) if logged[at] != token]
+    missing = [
+        position for position, token in enumerate(tokens_G.tolist()) if logged[position] != token
+    ]
+    # Their probs are unknown, hence NaN.
     if missing:
         log.committed(
             missing,
@@ -61,11 +77,15 @@ def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:
 def trace_of(
     key: Key, backbone: Backbone, length: int, log: EventLog, texts: dict[int, str]
 ) -> TraceRecord:
-    """A response's record with the texts of all its tokens; the recorder keeps those that it does
-    not have yet.
+    """A response's trace with the texts of all its tokens. The recorder leaves out texts that an
+    earlier trace has.
 
-    key: method, suite, item. length: its tokens. texts: of tokens of this tokenizer that were met
-    before; new ones are added.
+    Args:
+        key: method, suite, item.
+        backbone: the model that decoded, for its tokenizer and special tokens.
+        length: tokens of the response.
+        log: of its events.
+        texts: texts by token id, of this tokenizer; those of new tokens are added.
     """
     method, suite, item = key
     tokenizer = backbone.text_tokenizer()
@@ -87,11 +107,12 @@ def trace_of(
 
 
 def piece_of(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
-    """The text of a token; of one that is a part of a letter its bytes, as <0xE2 0x82>."""
+    """The text of a token; for a token that is a part of a letter its bytes, as <0xE2 0x82>."""
     text = str(tokenizer.decode([token]))
     if NO_TEXT not in text:
         return text
     letters = str(tokenizer.convert_ids_to_tokens(token))
-    if not all(letter in BYTE_OF for letter in letters):  # not of a byte-level tokenizer
+    # The tokenizer is not byte-level: its letters are no bytes.
+    if not all(letter in BYTE_OF for letter in letters):
         return text
     return f"<{' '.join(f'0x{BYTE_OF[letter]:02X}' for letter in letters)}>"

@@ -2,9 +2,9 @@
 itself.
 
 An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)], or FILE.json[:NAME] for
-methods that harness/tune.py chose; several such files, each for suites of its own, make one row of
-each method. Options may be lengths and `role` too; tau=0.7|0.9 stands for a method of each. An
-element's canonical text, without the file, is the method's key in the records.
+methods that harness/tune.py chose. Several such files, tuned on different suites, are joined: each
+method stays one row. Lengths and `role` can be given like options, and tau=0.7|0.9 stands for two
+methods. An element's canonical text, without the file, is the method's key in the records.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,17 +31,25 @@ from model_wrappers.decoders import (
 )
 from model_wrappers.options import convert_options, meant
 
-CHOICE = ".json"  # how the name of a file of tuned methods ends
-CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
-Methods = str | Iterable[Method | WithOptions]  # --methods, or such texts and decoders themselves
+# The ending of a file of tuned methods.
+CHOICE = ".json"
+# The values of +CACHE, which are values of a decoder's option `cache`.
+CACHES = ("prefix", "dual")
+# The text of --methods, or such texts and decoders themselves.
+Methods = str | Iterable[Method | WithOptions]
 
 
 @dataclass(frozen=True)
 class Element:
-    """An element of --methods. plugin: the file or module before the colon, or ""; cache: after the
-    plus, or "".
+    """An element of --methods.
 
-    decoder: of an element that is no text; `name` is then its name.
+    Attributes:
+        text: the element as it was given, for messages.
+        plugin: the file or module before the colon, or "".
+        name: of a preset, a group or a decoder.
+        cache: the text after the plus, or "".
+        arguments: the options in brackets.
+        decoder: the decoder itself, if the element is no text.
     """
 
     text: str
@@ -60,11 +68,15 @@ class Element:
 def read_elements(methods: Methods) -> Iterator[Element]:
     """The elements of --methods.
 
+    Args:
+        methods: text, a decoder, or several of them.
+
     Raises:
         UserError: text that is no element.
         ValueError: an object that is no decoder, or whose name is taken.
     """
-    functions: dict[str, Any] = {}  # by the name that each has
+    # The functions so far by name, so that the next one of the same name gets a number.
+    functions: dict[str, Any] = {}
     if isinstance(methods, str) or callable(methods):
         methods = [methods]
     for element in methods:
@@ -87,11 +99,8 @@ def _of_text(text: str) -> Element:
 
 
 def _of_decoder(decoder: Decoder, options: dict[str, Any], functions: dict[str, Any]) -> Element:
-    """A decoder as an element; one that is registered has its name.
-
-    Args:
-        functions: the functions so far, by name; this one is added.
-    """
+    """A decoder as an element. Its function is added to `functions`, those so far by name."""
+    # The function of a registered decoder is the same method as its name in a text.
     for name, known in METHODS.items():
         if known is decoder or known.source is decoder.source:
             return Element(name, "", name, arguments=options)
@@ -105,24 +114,29 @@ def _of_decoder(decoder: Decoder, options: dict[str, Any], functions: dict[str, 
 
 
 def _numbered(decoder: Decoder, functions: dict[str, Any]) -> Decoder:
-    """A decoder with a name that no other has: lambdas, partials and closures are numbered."""
+    """A decoder with a distinct name: lambdas, partials and closures of one name are numbered."""
     name = decoder.name
     number = 1
     while functions.setdefault(name, decoder.source) != decoder.source:
         number += 1
         name = f"{decoder.name}-{number}"
     named = replace(decoder, name=name)
-    # read here, for in a worker its annotation has no module
+    # The cached property is filled now: in a worker the function has no module any more in which
+    # its annotation could be looked up.
     vars(named)["options"] = decoder.options
     return named
 
 
 def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Preset]:
-    """The methods of --methods by key, after the plugins that are installed, given, or named there
-    are loaded.
+    """The methods of --methods by key. Plugins are loaded first: those that are installed, those of
+    --plugin, and those that the elements name.
+
+    Args:
+        methods: text, a decoder, or several of them.
+        plugins: files or modules of --plugin.
 
     Raises:
-        UserError or ValueError: a plugin that fails; a method that is unknown, repeated or misused.
+        UserError or ValueError: a plugin fails, or a method is unknown, repeated or misused.
     """
     load_all(plugins)
     chosen: dict[str, Preset] = {}
@@ -136,7 +150,8 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         keys.add(key)
         for name, preset in presets.items():
             known = chosen.setdefault(name, preset)
-            # Groups share rows; files of tuned methods are for different suites.
+            # A preset may be in two groups, which is no mistake. Tuned methods of one name come
+            # from files for different suites, and become one row.
             if known is not preset and known.tuned_on:
                 chosen[name] = known.joined(preset)
     if not chosen:
@@ -145,15 +160,16 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
 
 
 def _as_fast(name: str, preset: Preset, chosen: Mapping[str, Preset]) -> bool:
-    """Whether the rule chose the same method as `fast` and as `accurate`, of which the former is
+    """Whether tuning chose the same settings as `accurate` that it chose as `fast`: one row is
     enough."""
+    # name: DECODER-tuned-GOAL.
     decoder, tuned, goal = name.partition(TUNED)
     fast = chosen.get(f"{decoder}{tuned}fast", preset)
     return goal == "accurate" and fast is not preset and replace(fast, label=preset.label) == preset
 
 
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
-    """The canonical text of an element, and the methods that it stands for."""
+    """The canonical text of an element, and by key the methods that it stands for."""
     name = element.name
     if element.plugin.endswith(CHOICE):
         return element.text, _of_choice(element)
@@ -172,7 +188,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
 
 
 def _of_choice(element: Element) -> dict[str, Preset]:
-    """The methods of a file that harness/tune.py made, or the one that is named."""
+    """The methods of a file that harness/tune.py made, or the one that the element names."""
     name = element.name
     presets = read_choice(element.plugin)
     if name and name not in presets:
@@ -190,7 +206,7 @@ def _of_group(element: Element) -> dict[str, Preset]:
 
 
 def _preset_of(element: Element) -> Preset:
-    """A preset of a decoder that has none, with its defaults."""
+    """A preset for a decoder without one, with its default options."""
     name = element.name
     decoder = element.decoder or METHODS.get(name)
     if decoder is None:
@@ -203,11 +219,12 @@ def _preset_of(element: Element) -> Preset:
 
 
 def _arguments_of(element: Element, decoder: Decoder) -> dict[str, Any]:
-    """The arguments of an element with its cache. Raises UserError for what is no argument of a
-    method."""
+    """The arguments of an element, with its cache. Raises UserError for arguments that no method
+    takes."""
     arguments = dict(element.arguments)
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
         raise UserError(f"{element.text}: the cache is there twice")
+    # A decoder from outside may have an option of this name.
     if "draft" in arguments and isinstance(decoder.source, str):
         raise UserError(
             f"{element.text}: draft is no option of a method; with --model base=...,draft=... it"
@@ -220,12 +237,13 @@ def _arguments_of(element: Element, decoder: Decoder) -> dict[str, Any]:
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
-    """The key of a method with its arguments, and the preset with them."""
+    """The key of a method with an element's arguments, and the preset with them."""
     arguments = _arguments_of(element, preset.decoder)
     if not arguments:
         return element.name, preset
     role = arguments.pop("role", None)
     lengths, options = split_lengths(arguments, element.text)
+    # Converted, so that tau=0.90 and tau=0.9 have one key.
     checked = convert_options(preset.decoder.options, preset.options | options, element.name)
     values = lengths | {name: getattr(checked, name) for name in options}
 
@@ -240,13 +258,15 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
         changes["role"] = role
     elif preset.role == "fef" and getattr(checked, "verify", "") == "two-stream":
         role = "two-stream"
-    # The paper writes step=2 for the option steps.
+    # A label in the paper's style has step=2 for the option steps; both would be shown otherwise.
     replaced = {*changes, *(option.removesuffix("s") for option in changes)}
-    shown = {name: value for name, value in preset.in_brackets.items() if name not in replaced}
+    in_brackets = {
+        name: value for name, value in preset.in_brackets.items() if name not in replaced
+    }
     return format_call(name, changes), replace(
         preset,
         label=label,
-        in_brackets=shown | dict(sorted(changes.items())),
+        in_brackets=in_brackets | dict(sorted(changes.items())),
         role=role or preset.role,
         given=msgspec.to_builtins(values, enc_hook=str),
     )
@@ -257,8 +277,15 @@ def _valid() -> list[str]:
 
 
 class Tuned(msgspec.Struct):
-    """A method of a file that harness/tune.py made. plugin: its module, or its file, from the
-    folder of that one."""
+    """A method of a file that harness/tune.py made.
+
+    Attributes:
+        label: of its row.
+        method: the decoder's name.
+        role: the role of its checkpoint.
+        suites: lengths and options by suite.
+        plugin: the module or the file of its decoder, the file relative to this one's folder.
+    """
 
     label: str
     method: str
@@ -268,8 +295,13 @@ class Tuned(msgspec.Struct):
 
 
 class ChoiceFile(msgspec.Struct):
-    """A file that harness/tune.py made. problems: those that it was tuned on, as of
-    `records.store.problems_of`; data: the same in files that lack them."""
+    """A file that harness/tune.py made.
+
+    Attributes:
+        methods: by key.
+        problems: by suite the problems of the tuning, as `records.store.problems_of` names them.
+        data: the same for all suites, in older files, which have no `problems`.
+    """
 
     methods: dict[str, Tuned]
     problems: dict[str, str] = {}
@@ -277,20 +309,24 @@ class ChoiceFile(msgspec.Struct):
 
 
 def read_choice(path: str) -> dict[str, Preset]:
-    """The methods of a file that harness/tune.py made, their plugins loaded. Raises UserError if it
-    is none."""
+    """The methods of a file that harness/tune.py made, by key; their plugins are loaded.
+
+    Raises:
+        UserError: the file is damaged, or another one.
+    """
     damaged = (msgspec.MsgspecError, UnicodeDecodeError)
     with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
         choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
-    for plugin in dict.fromkeys(each.plugin for each in choice.methods.values() if each.plugin):
+    # Before the presets are made: each looks up its decoder by name.
+    for plugin in dict.fromkeys(tuned.plugin for tuned in choice.methods.values() if tuned.plugin):
         load(str((Path(path).parent / plugin).resolve()) if plugin.endswith(".py") else plugin)
     return {
         name: Preset(
-            each.label,
-            each.method,
-            role=each.role,
-            suites=each.suites,
-            tuned_on={suite: choice.problems.get(suite, choice.data) for suite in each.suites},
+            tuned.label,
+            tuned.method,
+            role=tuned.role,
+            suites=tuned.suites,
+            tuned_on={suite: choice.problems.get(suite, choice.data) for suite in tuned.suites},
         )
-        for name, each in choice.methods.items()
+        for name, tuned in choice.methods.items()
     }

@@ -1,6 +1,4 @@
-"""What a run does so that its seconds are a decoder's: threads that suit the machine, and timing
-again what was disturbed.
-"""
+"""Fair seconds: choosing the number of threads, and timing disturbed responses again."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,43 +10,48 @@ import torch
 
 from harness.runs.responses import Response
 
+# Linux: a folder for each thread of this process.
 THREADS = Path("/proc/self/task")
-AGAIN = 3  # times that a disturbed response is timed again
-WAITED = 0.05  # of its wall-clock that the threads of a response may wait for cores
-USUAL = 0.6  # of a method's usual share of the cores, below which a response is disturbed
-FEWEST = 3  # responses whose median share is the usual one
+# The most times that a disturbed response is timed again.
+AGAIN = 3
+# The part of a response's wall-clock that its threads may wait for cores.
+WAITED = 0.05
+# The part of a method's usual share of the cores below which a response is disturbed.
+USUAL = 0.6
+# Responses of a method that are needed before their median share counts as usual.
+FEWEST = 3
 
 
 class Timing:
-    """Times responses again that other programs disturbed, while that takes no longer than all
-    else."""
+    """Times disturbed responses again, as long as that takes no longer than everything else."""
 
     def __init__(self) -> None:
-        # of cores, by method and suite
+        # Shares of the cores, by method and suite.
         self._shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        self._seconds = 0.0  # of responses, each once
+        # Of the first timing of every response, and of all further ones.
+        self._seconds = 0.0
         self._seconds_again = 0.0
 
     def undisturbed(self, decode: Callable[[], Response]) -> Response:
-        """A response that was timed while nobody else had the cores, if that is to be had in four
-        times.
+        """Decode a response up to 1 + AGAIN times, until it is timed without disturbance.
 
         Args:
-            decode: gives it; always the same tokens, or the first response stands.
+            decode: decodes the response; if its tokens differ, no further timing is tried.
 
         Returns:
-            The first one that was not disturbed, or else the quickest, which is marked as
-            disturbed.
+            The first response that was not disturbed, or else the quickest, marked as disturbed.
         """
         first = _with_waits(decode)
         quickest = first
         self._seconds += first.item["seconds"]
         shares = self._shares[first.item["method"], first.item["suite"]]
         for _ in range(AGAIN):
+            # The second bound: on a machine that is always busy a run takes at most twice as long.
             if not is_disturbed(quickest.item, shares) or self._seconds_again > self._seconds:
                 break
             again = _with_waits(decode)
             self._seconds_again += again.item["seconds"]
+            # Seconds of other tokens say nothing of the first ones.
             if again.item["tokens_hash"] != first.item["tokens_hash"]:
                 break
             if (
@@ -63,26 +66,29 @@ class Timing:
 
 
 def _with_waits(decode: Callable[[], Response]) -> Response:
-    """A response with the seconds that threads waited for cores meanwhile, where the system counts
-    them."""
+    """A response with `waited_seconds`: how long threads waited for cores, if the system counts
+    it."""
     before = _waited()
     response = decode()
     after = _waited()
     if after:
+        # A thread that ended meanwhile is left out; one that is new has waited from 0.
         nanoseconds = sum(waited - before.get(thread, 0) for thread, waited in after.items())
         response.item["waited_seconds"] = nanoseconds / 1e9
     return response
 
 
 def _waited() -> dict[str, int]:
-    """Nanoseconds that each thread of the process has waited for a core; empty if nobody tells."""
+    """Nanoseconds that each thread of the process has waited for a core; empty if unknown."""
     waited: dict[str, int] = {}
     if not THREADS.exists():
         return waited
     for thread in THREADS.iterdir():
+        # schedstat: nanoseconds on a core, nanoseconds waiting for one, time slices.
         try:
             waited[thread.name] = int((thread / "schedstat").read_text().split()[1])
-        except (OSError, ValueError, IndexError):  # the thread has ended, or the kernel counts none
+        # The thread has ended, or the kernel was built without the counters.
+        except (OSError, ValueError, IndexError):
             continue
     return waited
 
@@ -90,9 +96,13 @@ def _waited() -> dict[str, int]:
 def is_disturbed(item: dict[str, Any], shares: Sequence[float]) -> bool:
     """Whether another program had the cores, or the GPU was slowed, while a response was timed.
 
-    Waiting for a core tells at once. Where the system does not count it, and for what else stops a
-    process, the response's share of the cores, CPU seconds / (wall-clock * threads), is compared
-    with earlier ones of its method.
+    Waiting for a core is the direct sign. Not every system counts it, and a process may be stopped
+    by other things, so the response's share of the cores, CPU seconds / (wall-clock * threads), is
+    also compared with earlier ones.
+
+    Args:
+        item: the response's record.
+        shares: of the cores, by earlier responses of the method on the suite.
     """
     if item.get("throttled"):
         return True
@@ -106,24 +116,25 @@ def _share(item: dict[str, Any]) -> float:
 
 
 def fastest_threads(trial: Callable[[], float]) -> int:
-    """The number of threads that decode fastest: what torch takes, or fewer.
+    """The number of threads that decode fastest: torch's default, or a half, a quarter, ... of it.
 
-    From the most downwards by halves, until fewer are slower.
+    The search ends at the first number that is slower. Torch is set to the fastest one.
 
     Args:
-        trial: decodes something and gives the seconds of a whole response.
+        trial: decodes something and returns the seconds of a whole response.
     """
     best = torch.get_num_threads()
     if best == 1:
         return 1
-    trial()  # the first one finds caches cold
+    # Twice: the first one finds caches cold.
+    trial()
     seconds = trial()
     while best > 1:
         torch.set_num_threads(best // 2)
-        tried = trial()
-        if tried > seconds:
+        halved = trial()
+        if halved > seconds:
             break
         best //= 2
-        seconds = tried
+        seconds = halved
     torch.set_num_threads(best)
     return best

@@ -1,8 +1,8 @@
-"""A worker: it owns the models, decodes chunks of items, and says what it is. A run without
---workers has one, here.
+"""A worker: it has the models, decodes chunks of items, and describes its machine. A run without
+--workers has one, in this process.
 
-What is timed is `decode` alone. A prompt is encoded once for all methods. Results leave one by one,
-for the process that records them; a worker writes nothing.
+Only `decode` is timed. A prompt is encoded once for all methods. A worker yields results one by one
+to the process that records them, and writes nothing.
 """
 
 import hashlib
@@ -39,13 +39,20 @@ from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
-PASSES_EVERY = 5  # items of a prefix-conditioned method, after which single passes are timed
-THREADS_SECONDS = 0.2  # that a number of threads is tried for
+# Single passes are timed at every fifth item of a prefix-conditioned method.
+PASSES_EVERY = 5
+# Seconds that a number of threads is tried for.
+THREADS_SECONDS = 0.2
 
 
 class Worker:
-    """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run
-    without --workers.
+    """The models and the problems of a run, ready to decode. It is a WorkerPool of one worker.
+
+    Args:
+        run: the run.
+        data: the folder of the problems, real or generated.
+        jobs: the suites, ready to decode.
+        backbones: the models by name.
 
     Attributes:
         config: the run's, with the threads that were chosen here.
@@ -61,7 +68,7 @@ class Worker:
         self._decoders = run.decoders
         self._jobs = {job.suite: job for job in jobs}
         self._timing = Timing()
-        # Responses of a batch share memory and energy.
+        # None in a batch, whose responses share memory and energy.
         self._meter: Meter | None = None
         if self.config.batch is UNSET:
             self._meter = Meter.of(backbones.values(), energy=self.config.timed)
@@ -69,8 +76,10 @@ class Worker:
             self.config = structs.replace(self.config, threads=_threads(jobs[0]))
         self._warm: set[tuple[str, str]] = set()
         self._one_at_a_time = run.one_at_a_time
-        self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
-        self._unpacked: set[tuple[str, str]] = set()  # suites and methods whose calls stay alone
+        # Texts of tokens by tokenizer, which a model's name stands for.
+        self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        # Suites and methods whose models cannot decode in a batch.
+        self._unpacked: set[tuple[str, str]] = set()
         if self.config.batch is not UNSET:
             for job in jobs:
                 self._unpacked |= {
@@ -79,6 +88,7 @@ class Worker:
                     if not model.can_batch()
                 }
         data_description = describe_data(run, data)
+        # A hash of all prompts, by which records of two runs can be compared.
         for job in jobs:
             hashes = "".join(map(hash_of, job.all_prompts))
             data_description["files"][job.suite] |= {
@@ -100,13 +110,13 @@ class Worker:
         return {suite: job.problems for suite, job in self._jobs.items()}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As `WorkerPool` says."""
+        """See `WorkerPool`."""
         while (chunk := queue.take()) is not None:
             for result in self.decode(chunk):
                 yield "", result
 
     def about(self) -> dict[str, Any]:
-        """As `WorkerPool` says."""
+        """See `WorkerPool`."""
         return {}
 
     def prompts(self) -> list[PromptRecord]:
@@ -114,13 +124,14 @@ class Worker:
         return [prompt for job in self._jobs.values() for prompt in prompts_of(job)]
 
     def receipt(self) -> dict[str, Any]:
-        """The machine now, as harness/records/environment.py has it."""
+        """The state of the machine now, see harness/records/environment.py."""
         return receipt(self.config.device or "cpu")
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
         """Decode an item of a suite by each method without recording it.
 
         Args:
+            suite: the suite's name.
             first: the item by method.
 
         Returns:
@@ -133,12 +144,14 @@ class Worker:
         return {method: warm_up(self._jobs[suite], method, item) for method, item in first.items()}
 
     def decode(self, chunk: Chunk) -> Iterator[Result]:
-        """The responses of a chunk in its order, each when it is finished; in batches they come as
-        they are finished.
+        """The responses of a chunk, each as soon as it is finished: in the chunk's order, but in a
+        batch in the order in which they finish.
 
-        Where seconds count, each method first decodes an item that is not recorded, a disturbed
-        response is timed again, and single passes of prefix-conditioned methods are timed now and
-        then.
+        In a timed run each method first decodes an item that is not recorded, disturbed responses
+        are timed again, and single passes of prefix-conditioned methods are timed now and then.
+
+        Args:
+            chunk: of one suite.
 
         Raises:
             UserError: as `harness.runs.respond.decoded`.
@@ -164,7 +177,7 @@ class Worker:
                 yield Passes({"method": method, "suite": chunk.suite, "item": first, **seconds})
 
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
-        """Several responses at once, but for the methods that decode one at a time."""
+        """Decode several responses at once, except by methods that decode one at a time."""
         size = self._batch_size(job)
         one_at_a_time = self._one_at_a_time | {
             method for suite, method in self._unpacked if suite == chunk.suite
@@ -176,23 +189,29 @@ class Worker:
                 for method, item in responses:
                     yield self._response(job, method, item)
                 continue
+            # A generator, so that a response begins only when the batch has room for it.
             jobs = (partial(self._response, job, *response, batched=True) for response in responses)
             with self._room(job, dict(responses)):
                 yield from at_once(jobs, size)
 
     def _batch_size(self, job: SuiteJob) -> int:
-        """How many responses are decoded at once: with `auto` what half of the memory takes."""
+        """The number of responses that are decoded at once: with `auto` as many as fit into half of
+        the free memory."""
         size = self.config.batch
         if size == "auto":
             responses = max(model.gen_length for model in job.models.values())
             longest = max(map(len, job.all_prompts)) + responses
+            # Half: `fitting` counts keys, values and logits, and no other activations.
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
         return size
 
     def _room(self, job: SuiteJob, methods: Iterable[str]) -> AbstractContextManager[None]:
-        """Where these methods decode: those from outside share the global random states."""
+        """The context in which a batch of these methods decodes.
+
+        Methods from outside may use the global random states, which the batch shares.
+        """
         outside = [
             method for method in methods if not isinstance(self._decoders[method].source, str)
         ]
@@ -207,13 +226,14 @@ class Worker:
         if self.config.traced:
             texts = self._texts[job.models[method].backbone.name]
         response = respond(job, method, item, texts, batched, self._meter)
+        # After the response: NVML tells why clocks are low now.
         if self.config.timed and throttled(self.config.device or "cpu"):
             response.item["throttled"] = True
         return response
 
 
 def _threads(job: SuiteJob) -> int:
-    """How many threads decode fastest; on a GPU torch's own choice."""
+    """The number of threads that decode fastest; with a GPU torch's default."""
     method = next(iter(job.models))
     if job.models[method].backbone.device.type != "cpu":
         return torch.get_num_threads()
@@ -222,13 +242,17 @@ def _threads(job: SuiteJob) -> int:
 
 @torch.inference_mode()
 def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any]:
-    """Seconds of a plain forward, a draft pass and the verification of a full window: the fields of
-    a PassRecord.
+    """Time a plain forward, a draft pass and the verification of a full window on a prompt.
 
-    They are the inputs of the paper's prediction, measured on a run's own prompts.
+    These seconds are the inputs of the paper's Theorem 2. The response is all masks, and for a
+    block model its first block. Each pass runs once before it is timed.
 
-    model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks, of
-    a block model its first block. Each pass runs once before it is timed.
+    Args:
+        model: of a prefix-conditioned method.
+        prompt_P: LongTensor (P,).
+
+    Returns:
+        The measured fields of a PassRecord.
     """
     options: Any = check_options(model.decoder, model.options)
     backbone = model.backbone
@@ -246,7 +270,9 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     verifier = make_verifier(request, options)
     segment = verifier.segment(list(range(start, x_1L.shape[1])))
     count = min(options.window, len(segment))
+    # Any tokens will do: the cost does not depend on them.
     drafts = [backbone.eos_id] * count
+    # Half of the positions: LLaDA's forwards read on average half of the response.
     half = torch.arange(start, start + max(1, length // 2))
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),

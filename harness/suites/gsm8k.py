@@ -1,5 +1,5 @@
-"""GSM8K: word problems, 4 solved ones before each. Generated ones have two steps and an answer up
-to 34; `gsm8k-long` and `gsm8k-hard`, generated alone, are as long as real ones."""
+"""GSM8K: word problems, with 4 solved ones in the prompt. Generated problems have two steps and an
+answer up to 34. `gsm8k-long` and `gsm8k-hard` are only generated, and as long as real problems."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LOSSES = ("drops", "gives", "loses", "sells")
 
 
 def draw(rng: Random) -> Problem:
-    """A word problem of two steps, its answer a number up to 34."""
+    """Draw a word problem of two steps, whose answer is a number up to 34."""
     name, other = rng.sample(NAMES, 2)
     items = rng.choice(ITEMS)
     kind = rng.choice(("events", "boxes", "together"))
@@ -29,6 +29,7 @@ def draw(rng: Random) -> Problem:
             f"{name} has {a} {items}. {name} {rng.choice(GAINS)} {b} more and {rng.choice(LOSSES)}"
             f" {c}. How many {items} does {name} have?"
         )
+        # Both orders are right, unless the loss comes first and is too large.
         gain_first = [equation(rng, a, "+", b), f"{a + b} - {c} = {a + b - c}"]
         loss_first = [f"{a} - {c} = {a - c}", equation(rng, a - c, "+", b)]
         steps = rng.choice((gain_first, loss_first)) if a > c else gain_first
@@ -53,6 +54,7 @@ def draw(rng: Random) -> Problem:
         )
         steps = [equation(rng, a, "+", b), equation(rng, a, "+", a + b)]
         answer = a + a + b
+    # Several wordings: with one alone every decoder would score the same.
     first, second = steps
     body = rng.choice(
         (
@@ -74,7 +76,7 @@ def equation(rng: Random, a: int, operator: str, b: int) -> str:
 
 
 def word_ending(rng: Random, items: str, answer: int) -> str:
-    """The answer in one of four wordings."""
+    """A sentence with the answer, in one of four wordings."""
     wordings = ("The answer is {}.", f"So there are {{}} {items}.", "Hence it is {}.", "#### {}")
     return rng.choice(wordings).format(answer)
 
@@ -87,26 +89,29 @@ def draw_long(
     changes: tuple[int, int] = (2, 6),
     boxes_of: tuple[int, int] = (2, 4),
 ) -> Problem:
-    """One person's amount through gains, losses and boxes of several, in order: as long as a real
-    problem.
+    """Draw a problem as long as a real one: one person's amount changes by gains, losses and boxes.
 
-    equations: how many there may be. most: the largest amount. changes, boxes_of: ranges of what
-    comes or goes, and of what is in each of two or three boxes.
+    Args:
+        rng: the source of all draws.
+        suite: its name begins the key.
+        equations: the numbers of equations of which one is drawn.
+        most: the largest amount.
+        changes: the range of a gain or loss.
+        boxes_of: the range of the number of items in a box.
     """
     name = rng.choice(NAMES)
     items = rng.choice(ITEMS)
-    wanted = rng.choice(equations)
+    count = rng.choice(equations)
     amount = rng.randint(3, 9)
     story = [f"{name} has {amount} {items}."]
     key = [str(amount)]
     steps: list[str] = []
-    while len(steps) < wanted:
-        kind = rng.choice(
-            ("gain", "loss", "boxes") if wanted - len(steps) > 1 else ("gain", "loss")
-        )
+    while len(steps) < count:
+        # Boxes take two equations.
+        kind = rng.choice(("gain", "loss", "boxes") if count - len(steps) > 1 else ("gain", "loss"))
         boxes = rng.randint(2, 3)
-        each = rng.randint(*boxes_of)
-        change = boxes * each if kind == "boxes" else rng.randint(*changes)
+        per_box = rng.randint(*boxes_of)
+        change = boxes * per_box if kind == "boxes" else rng.randint(*changes)
         if kind == "loss" and amount > change:
             story.append(f"{name} {rng.choice(LOSSES)} {change}.")
             steps.append(f"{amount} - {change} = {amount - change}")
@@ -114,19 +119,20 @@ def draw_long(
         elif kind != "loss" and amount + change <= most:
             if kind == "boxes":
                 story.append(
-                    f"{name} {rng.choice(GAINS)} {boxes} {rng.choice(BOXES)} of {each} {items}"
+                    f"{name} {rng.choice(GAINS)} {boxes} {rng.choice(BOXES)} of {per_box} {items}"
                     " each."
                 )
-                steps.append(equation(rng, boxes, "*", each))
+                steps.append(equation(rng, boxes, "*", per_box))
             else:
                 story.append(f"{name} {rng.choice(GAINS)} {change} more.")
             steps.append(equation(rng, amount, "+", change))
             amount += change
+        # The amount would become too small or too large: another change is drawn.
         else:
             continue
-        key.append(f"{kind} {boxes} {each}" if kind == "boxes" else f"{kind} {change}")
+        key.append(f"{kind} {boxes} {per_box}" if kind == "boxes" else f"{kind} {change}")
     question = " ".join([*story, f"How many {items} does {name} have?"])
-    # Each equation is worded by itself: what comes next cannot be known from far away.
+    # Each equation has a wording of its own, so that a position depends only on those near it.
     sentences = [
         rng.choice((f"First, {steps[0]}.", f"Start with {steps[0]}.", f"We compute {steps[0]}."))
     ]
@@ -142,7 +148,8 @@ def draw_long(
 GENERATOR = Generator(
     draw=draw,
     file="gsm8k/test.jsonl",
-    train_file="train.jsonl",  # the loader wants it; nothing reads its rows
+    # OpenCompass's loader opens it, and nothing reads its rows.
+    train_file="train.jsonl",
     dataset="opencompass.datasets.GSM8KDataset",
     by_folder=True,
     columns=("question",),
@@ -162,6 +169,7 @@ SUITE = Suite(
     file="gsm8k/test.jsonl",
     lengths={"gen_length": 256, "block_length": 8},
     generator=GENERATOR,
+    # GSM8K's answers have the calculator's annotations, such as <<2*3=6>>.
     training=Training(
         "question", "answer", "{question}" + BOXED, partial(re.sub, r"<<[^>]*>>", "")
     ),

@@ -1,5 +1,5 @@
-"""HumanEval: a signature and a docstring to complete. Generated ones are a few arithmetic steps on
-two numbers."""
+"""HumanEval: a signature and a docstring to complete. Generated problems are a few arithmetic steps
+on two numbers."""
 
 from random import Random
 
@@ -8,7 +8,7 @@ from harness.suites.spec import Generator, Problem, Row, Suite, human, json_line
 
 
 def draw(rng: Random) -> Problem:
-    """Two to four arithmetic steps on two numbers, as a docstring."""
+    """Draw a function of two to four arithmetic steps on two numbers, described by a docstring."""
     a, b = rng.choice((("a", "b"), ("x", "y"), ("n", "m"), ("p", "q")))
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
@@ -17,6 +17,7 @@ def draw(rng: Random) -> Problem:
     signature = f"def {name}({a}, {b}):\n"
     prompt = f'{signature}    """Return the {base} of {a} and {b}{later_words}."""\n'
     response = signature + _arithmetic_body(rng, base, a, b, later)
+    # The reference response is run, so that the checks are right by construction.
     function = function_of(response, name)
     checks = "".join(
         f"    assert candidate({u}, {v}) == {function(u, v)}\n"
@@ -32,6 +33,8 @@ def draw(rng: Random) -> Problem:
 
 
 def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[str, int]]) -> str:
+    """The body of the function in one of several styles. later: the steps after the first one."""
+    # Only a difference depends on the order.
     left, right = (a, b) if base == "difference" or rng.random() < 0.5 else (b, a)
     infix = {"sum": "+", "product": "*", "difference": "-"}
     first = f"{left} {infix[base]} {right}" if base in infix else f"{base[:3]}({left}, {right})"
@@ -58,7 +61,7 @@ def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[s
 
 
 def numbered(rows: list[Row]) -> str:
-    """Rows as HumanEval's file: every problem has a task_id."""
+    """Rows in the format of HumanEval's file: every problem has a task_id."""
     return json_lines(
         [{"task_id": f"HumanEval/{number}", **row} for number, row in enumerate(rows)]
     )

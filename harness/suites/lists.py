@@ -1,9 +1,10 @@
-"""Operations on lists, and waiting lines and sentences, after ParallelBench (arXiv 2510.04767);
-generated alone.
+"""Operations on lists, and waiting lines and sentences, after ParallelBench (arXiv 2510.04767). All
+are only generated.
 
-`lists` is judged by the wanted property. `line-fixed` has one right answer to each question,
-`line-free` and `words` (number, article and verb agree) many that differ in several tokens at once:
-only of the first independent predictions can be right.
+A response to `lists` is right if it has the property that the question asks for. A question of
+`line-fixed` has one right answer. Questions of `line-free` and `words` (number, article and verb
+must agree) have many that differ in several tokens at once, so that tokens predicted independently
+of each other are right for `line-fixed` alone.
 """
 
 import json
@@ -38,7 +39,8 @@ LIST_TASKS = ("copy", "reverse", "sort", "replace", "insert", "shuffle")
 
 
 def draw(rng: Random) -> Problem:
-    """An operation on a list of three to five different words; several answers may be right."""
+    """Draw an operation on a list of three to five different words. Several answers may be
+    right."""
     n = rng.choice((3, 3, 3, 4, 4, 5))
     *items, new = rng.sample(WORDS, n + 1)
     task = rng.choice(LIST_TASKS)
@@ -63,30 +65,37 @@ def draw(rng: Random) -> Problem:
 
 
 def question_of(task: str, items: list[str], new: str, at: str = "") -> str:
-    """The question about a list. at: which position, in words, of the tasks that name one ("insert
-    at")."""
-    shown = write_list(items)
+    """The question about a list.
+
+    Args:
+        task: one of the keys below.
+        items: the words of the list.
+        new: the word to insert, or to put in the place of another.
+        at: the ordinal of the position, for tasks that name one ("insert at").
+    """
+    text = write_list(items)
     return {
-        "copy": f"Copy {shown}",
-        "reverse": f"Reverse {shown}",
-        "sort": f"Sort {shown}",
-        "shuffle": f"Shuffle {shown}",
-        "insert": f"Insert {new} anywhere in {shown}",
-        "remove": f"Remove one word of {shown}",
-        "replace": f"Replace one word of {shown} by {new}",
-        "insert at": f"Insert {new} as the {at} word of {shown}",
-        "remove at": f"Remove the {at} word of {shown}",
-        "replace at": f"Replace the {at} word of {shown} by {new}",
+        "copy": f"Copy {text}",
+        "reverse": f"Reverse {text}",
+        "sort": f"Sort {text}",
+        "shuffle": f"Shuffle {text}",
+        "insert": f"Insert {new} anywhere in {text}",
+        "remove": f"Remove one word of {text}",
+        "replace": f"Replace one word of {text} by {new}",
+        "insert at": f"Insert {new} as the {at} word of {text}",
+        "remove at": f"Remove the {at} word of {text}",
+        "replace at": f"Replace the {at} word of {text} by {new}",
     }[task]
 
 
 def write_list(items: list[str]) -> str:
-    """`[ cat, dog ]`: every word has a space before it, so it is one token wherever it stands."""
+    """A list as text, `[ cat, dog ]`. Every word has a space before it, so that it is the same
+    token at every position."""
     return f"[ {', '.join(items)} ]"
 
 
 def read_list(text: str) -> list[str] | None:
-    """The first bracketed list of a text, or None if there is none."""
+    """The words of the first bracketed list in a text; None if there is none."""
     start = text.find("[")
     end = text.find("]")
     if start < 0 or end < start:
@@ -95,25 +104,37 @@ def read_list(text: str) -> list[str] | None:
 
 
 def right_lists(task: str, items: list[str], new: str, place: int = 0) -> list[list[str]]:
-    """All right answers, but to `shuffle`, where every order is one. place: of the tasks that say
-    one."""
+    """All right answers to a task other than `shuffle`, to which every order is right.
+
+    Args:
+        task: see `question_of`.
+        items: the words of the list.
+        new: the word to insert, or to put in the place of another.
+        place: the index of the position, for tasks that name one.
+    """
     whole = {"copy": items, "reverse": items[::-1], "sort": sorted(items)}
     if task in whole:
         return [whole[task]]
     kind = task.removesuffix(" at")
+    # A word can also be inserted after the last one.
     places = (place,) if task != kind else range(len(items) + (kind == "insert"))
-    put = [] if kind == "remove" else [new]
-    gone = int(kind != "insert")
-    return [[*items[:at], *put, *items[at + gone :]] for at in places]
+    added = [] if kind == "remove" else [new]
+    removed = int(kind != "insert")
+    return [[*items[:index], *added, *items[index + removed :]] for index in places]
 
 
 def list_is_right(
     task: str, items: list[str], new: str, answer: list[str] | None, place: int = 0
 ) -> bool:
-    """Whether `answer` has the property that `task` asks for; a shuffle may be any order, the given
-    one too."""
+    """Whether an answer has the property that the task asks for.
+
+    Args:
+        task, items, new, place: see `right_lists`.
+        answer: the words of the response's list; None if it has none.
+    """
     if answer is None:
         return False
+    # Any order is right, also that of the question.
     if task == "shuffle":
         return Counter(answer) == Counter(items)
     return answer in right_lists(task, items, new, place)
@@ -146,33 +167,38 @@ PLURALS = {"fox": "foxes", "wolf": "wolves"}
 
 
 def draw_line(rng: Random, tasks: tuple[str, ...]) -> Problem:
-    """A task on a line of three to five animals; what `lists` asks too is in the same split
-    there."""
+    """Draw a task on a line of three to five animals.
+
+    Args:
+        rng: the source of all draws.
+        tasks: of which one is drawn.
+    """
     *items, new = rng.sample(WORDS, rng.randint(3, 5) + 1)
     task = rng.choice(tasks)
     place = rng.randrange(len(items) + (task == "insert at"))
     question = question_of(task, items, new, ORDINALS[place])
-    wanted = {"task": task, "line": items, "new": new, "place": place}
+    parts = {"task": task, "line": items, "new": new, "place": place}
     answer = (
         rng.sample(items, len(items))
         if task == "shuffle"
         else rng.choice(right_lists(task, items, new, place))
     )
+    # The question is the key: where `lists` asks the same, both problems are in the same split.
     return Problem(
-        question, question, write_list(answer), {"prompt": question, "answer": json.dumps(wanted)}
+        question, question, write_list(answer), {"prompt": question, "answer": json.dumps(parts)}
     )
 
 
 def line_is_right(response: str, answer: str) -> bool:
-    """Whether a response has a line that the question wants. answer: JSON, the question's parts."""
-    wanted = json.loads(answer)
+    """Whether a response has a right line. answer: JSON with the parts of the question."""
+    parts = json.loads(answer)
     return list_is_right(
-        wanted["task"], wanted["line"], wanted["new"], read_list(response), wanted["place"]
+        parts["task"], parts["line"], parts["new"], read_list(response), parts["place"]
     )
 
 
 def draw_sentence(rng: Random) -> Problem:
-    """Four words in any order, and a sentence that has them."""
+    """Draw four words in random order, and a sentence with them."""
     words = [rng.choice(kind) for kind in (LOOKS, WORDS, VERBS, PLACES)]
     sentence = rng.choice(right_sentences(*words))
     question = f"Write a sentence with the words {write_list(rng.sample(words, 4))}"
@@ -182,22 +208,23 @@ def draw_sentence(rng: Random) -> Problem:
 
 
 def right_sentences(look: str, animal: str, verb: str, place: str) -> list[str]:
-    """All right answers: number, article and verb agree."""
+    """All right sentences with these words: number, article and verb agree."""
     an = "an" if look[0] in "aeiou" else "a"
     one = [(f"{article} {look} {animal}", f"{verb}s") for article in ("the", an, "one")]
     many = [
         (f"{count} {look} {PLURALS.get(animal, f'{animal}s')}", verb)
         for count in ("the", "two", "all")
     ]
-    found = []
-    for (subject, does), where, article in product(one + many, ("in", "by"), ("the", "a")):
-        at = f"{where} {article} {place}"
-        found += [f"{subject} {does} {at}.", f"{at} {subject} {does}."]
-    return [f"{each[0].upper()}{each[1:]}" for each in found]
+    sentences = []
+    for (subject, does), preposition, article in product(one + many, ("in", "by"), ("the", "a")):
+        at = f"{preposition} {article} {place}"
+        sentences += [f"{subject} {does} {at}.", f"{at} {subject} {does}."]
+    return [f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences]
 
 
 def sentence_is_right(response: str, answer: str) -> bool:
-    """Whether a response is a sentence with the words. answer: JSON, the words by kind."""
+    """Whether a response is a right sentence. answer: JSON with the four words in the order of
+    `right_sentences`."""
     return " ".join(response.split()) in right_sentences(*json.loads(answer))
 
 
@@ -213,10 +240,11 @@ def judged_suite(
     Args:
         name: of the suite, and of its folder.
         title: in tables.
-        draw: one problem, from a random generator and the arguments.
-        judge: whether a response is right, given the answer of a problem's row.
-        arguments: of draw.
+        draw: draws a problem from a random generator and the arguments.
+        judge: whether a response is right, from the response and the answer of the problem's row.
+        arguments: further arguments of `draw`.
     """
+    # By its name: OpenCompass imports the judge where it scores.
     generator = judged_by(
         f"{judge.__module__}:{judge.__name__}",
         {"prompt": "prompt", "answer": "answer"},

@@ -1,5 +1,5 @@
-"""MATH, all 5,000 test problems; MATH-500, a selection. Generated ones are linear equations with a
-whole solution."""
+"""MATH with all 5,000 test problems, and MATH-500, a selection. Generated problems are linear
+equations with a whole solution."""
 
 import json
 from random import Random
@@ -8,7 +8,7 @@ from harness.suites.spec import BOXED, Generator, Problem, Row, Suite, Training,
 
 
 def draw(rng: Random) -> Problem:
-    r"""A linear equation in x with a whole solution from 1 to 9; the answer is in \boxed{}."""
+    r"""Draw a linear equation in x whose solution is 1 to 9; the answer is in \boxed{}."""
     kind = rng.choice(("plain", "bracket", "both"))
     a = rng.randint(2, 5)
     b = rng.randint(1, 12)
@@ -58,7 +58,7 @@ def draw(rng: Random) -> Problem:
 
 
 def numbered(rows: list[Row]) -> str:
-    """Rows as MATH's file: an object of problems by number."""
+    """Rows in the format of MATH's file: an object with problems by number."""
     return json.dumps({str(number): row for number, row in enumerate(rows)}, indent=0)
 
 

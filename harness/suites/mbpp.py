@@ -1,10 +1,10 @@
-"""MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list,
-change, reduce.
+"""MBPP: a task in words with asserts, with 3 solved ones in the prompt. Generated problems filter a
+list, change its numbers and reduce it.
 
-`code-long` and `code-hard`, generated alone, are as long as real ones. A problem has many correct
-responses, in expressions, statements and names. One that mixes two (assigns `total`, returns
-`result`) is wrong: the factorization error that generated programs show. Expected values come from
-running a reference response.
+`code-long` and `code-hard` are only generated, and as long as real problems. A problem has many
+correct responses, which differ in expressions, statements and names. A response that mixes two of
+them (assigns `total`, returns `result`) is wrong: this is how the factorization error shows in
+programs. Expected values come from running a reference response.
 """
 
 from dataclasses import replace
@@ -21,49 +21,60 @@ ELEMENTS = ("v", "e", "item", "num")
 LISTS = ("nums", "data", "xs", "values")
 TESTS = {"above": ">", "below": "<", "at least": ">=", "at most": "<=", "other than": "!="}
 CHANGES = {"plus": "+", "minus": "-", "times": "*"}
-FIRST_TEST_ROW = 10  # OpenCompass takes rows 10 to 509 of mbpp.jsonl as the test set
-PARTS = ("find", "make", "calc", "solve")  # how the names of the four functions begin
-MORE = ("find", "make", "pick", "build", "calc", "solve")  # and of the six
-Names = tuple[str, str, str]  # of the list, of its elements, and of what is returned
+# OpenCompass takes rows 10 to 509 of mbpp.jsonl as the test set.
+FIRST_TEST_ROW = 10
+# The beginnings of the names of the four functions of code-long, ...
+PARTS = ("find", "make", "calc", "solve")
+# ... and of the six functions of code-hard.
+MORE = ("find", "make", "pick", "build", "calc", "solve")
+# Names of the list, of its elements, and of the returned value.
+Names = tuple[str, str, str]
 REDUCED = {"sum": "sum", "maximum": "max", "minimum": "min"}
 
 
 def defined(name: str, parameters: str, lines: list[str]) -> str:
-    """A function of these lines."""
+    """The source of a function with these lines as its body."""
     return f"def {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
 def function_of(code: str, name: str) -> Any:
-    """The function that generated code defines."""
+    """Run generated code, and return the function of this name that it defines."""
     scope: dict[str, Any] = {}
     exec(code, scope)
     return scope[name]
 
 
 def draw(rng: Random) -> Problem:
-    """Filter a list of numbers, change each one, and reduce; a sentence with two asserts."""
+    """Draw a task in one sentence: filter a list of numbers, change each one, and reduce them."""
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     test = rng.choice(tuple(TESTS))
     k = rng.randint(2, 7)
     change = rng.choice(tuple(CHANGES))
     j = rng.randint(2, 15)
     reduce = rng.choice(("sum", "list", "maximum", "minimum"))
-    wanted = "a list" if reduce == "list" else f"the {reduce}"
-    text = f"Write a function to return {wanted} of all numbers {test} {k}, each {change} {j}."
+    returned = "a list" if reduce == "list" else f"the {reduce}"
+    text = f"Write a function to return {returned} of all numbers {test} {k}, each {change} {j}."
     response = _list_program(rng, name, f"{TESTS[test]} {k}", f"{CHANGES[change]} {j}", reduce)
     function = function_of(response, name)
-    kept = [n for n in range(10) if eval(f"{n} {TESTS[test]} {k}")]
+    # Every list has a number that passes the test: there is no maximum of nothing.
+    passing = [n for n in range(10) if eval(f"{n} {TESTS[test]} {k}")]
     asserts = []
     for _ in range(3):
-        numbers = [rng.choice(kept), *rng.sample(range(10), 2)]
+        numbers = [rng.choice(passing), *rng.sample(range(10), 2)]
         rng.shuffle(numbers)
         asserts.append(f"assert {name}({numbers}) == {function(numbers)}")
     return problem_of(f"mbpp {reduce} {test} {k} {change} {j}", text, response, asserts)
 
 
 def problem_of(key: str, text: str, response: str, asserts: list[str]) -> Problem:
-    """A problem in MBPP's format: one assert tells the function's name, the others stay for
-    scoring."""
+    """A problem in MBPP's format.
+
+    Args:
+        key: see `Problem`.
+        text: the task in words.
+        response: a correct program.
+        asserts: the first one is shown, for the function's name; all are for scoring.
+    """
     question = f"{text}\n{asserts[0]}"
     row = {
         "text": question,
@@ -79,8 +90,8 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
     numbers = rng.choice(LISTS)
     e = rng.choice(ELEMENTS)
     out = rng.choice(RESULTS)
-    each = f"{e} {change}"
-    some = f"{each} for {e} in {numbers} if {e} {condition}"
+    value = f"{e} {change}"
+    some = f"{value} for {e} in {numbers} if {e} {condition}"
     call = REDUCED.get(reduce)
     returned = f"return {call}({out})" if call else f"return {out}"
     style = rng.choice(("return", "name", "loop"))
@@ -91,17 +102,20 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
     else:
         loop = [f"for {e} in {numbers}:", f"    if {e} {condition}:"]
         if reduce == "sum":
-            lines = [f"{out} = 0", *loop, f"        {out} += {each}", f"return {out}"]
+            lines = [f"{out} = 0", *loop, f"        {out} += {value}", f"return {out}"]
         else:
-            lines = [f"{out} = []", *loop, f"        {out}.append({each})", returned]
+            lines = [f"{out} = []", *loop, f"        {out}.append({value})", returned]
     return defined(name, numbers, lines)
 
 
 def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PARTS) -> Problem:
-    """Keep some numbers, change each, perhaps again, reduce them, and all in turn; a sentence each,
-    with two asserts.
+    """Draw a task of several functions, a sentence for each: pairs that filter a list and change
+    its numbers, one that reduces it, and one that calls the others in turn.
 
-    parts: how the functions' names begin; the last two reduce, and call the others.
+    Args:
+        rng: the source of all draws.
+        suite: its name begins the key.
+        parts: the beginnings of the functions' names; the last two reduce, and call the others.
     """
     *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
     pairs = list(zip(steps[::2], steps[1::2], strict=True))
@@ -121,40 +135,43 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
         f"{''.join(sentences)}Write a function {reduce} to return the {kind} of all numbers. "
         f"Write a function {solve} to return {' of '.join((reduce, *steps[::-1]))}."
     )
+    # One choice for all functions, so that a program is consistent over its whole length.
     names = rng.choice(LISTS), rng.choice(ELEMENTS), rng.choice(RESULTS)
-    written = []
+    functions = []
     for (keep, change), (test, k, operator, j) in zip(pairs, drawn, strict=True):
-        written.append(_function(rng, keep, names, "{e}", f" if {{e}} {TESTS[test]} {k}"))
-        written.append(_function(rng, change, names, f"{{e}} {CHANGES[operator]} {j}", ""))
-    written += [_reducer(rng, reduce, names, kind), _solver(rng, solve, names, (*steps, reduce))]
-    response = "\n".join(written)
+        functions.append(_function(rng, keep, names, "{e}", f" if {{e}} {TESTS[test]} {k}"))
+        functions.append(_function(rng, change, names, f"{{e}} {CHANGES[operator]} {j}", ""))
+    functions += [_reducer(rng, reduce, names, kind), _solver(rng, solve, names, (*steps, reduce))]
+    response = "\n".join(functions)
     function = function_of(response, solve)
     test, k, _, _ = drawn[0]
-    kept = [n for n in range(10) if eval(f"{n} {TESTS[test]} {k}")]
-    lists = [[rng.choice(kept), *rng.sample(range(10), 2)] for _ in range(3)]
+    passing = [n for n in range(10) if eval(f"{n} {TESTS[test]} {k}")]
+    lists = [[rng.choice(passing), *rng.sample(range(10), 2)] for _ in range(3)]
     try:
         asserts = [f"assert {solve}({numbers}) == {function(numbers)}" for numbers in lists]
-    except (ValueError, IndexError):  # nothing was kept the second time
+    # The second filter kept nothing, and a maximum or minimum of nothing was asked for.
+    except (ValueError, IndexError):
         return draw_long(rng, suite, parts)
     key = " ".join(f"{test} {k} {operator} {j}" for test, k, operator, j in drawn)
     return problem_of(f"{suite} {kind} {key}", text, response, asserts)
 
 
 def _function(rng: Random, name: str, names: Names, value: str, condition: str) -> str:
-    """A list of a value of each element that meets a condition, by a comprehension or a loop."""
+    """A function that lists a value of each element that meets a condition, by a comprehension or a
+    loop. value, condition: templates, in which {e} is the element."""
     numbers, e, out = names
-    each = value.format(e=e)
-    where = condition.format(e=e)
-    some = f"[{each} for {e} in {numbers}{where}]"
-    appended = f"{out}.append({each})"
-    inner = [f"   {where}:", f"        {appended}"] if where else [f"    {appended}"]
+    element = value.format(e=e)
+    test = condition.format(e=e)
+    some = f"[{element} for {e} in {numbers}{test}]"
+    appended = f"{out}.append({element})"
+    inner = [f"   {test}:", f"        {appended}"] if test else [f"    {appended}"]
     styles = ([f"return {some}"], [f"{out} = {some}", f"return {out}"])
     loop = [f"{out} = []", f"for {e} in {numbers}:", *inner, f"return {out}"]
     return defined(name, numbers, rng.choice((*styles, loop)))
 
 
 def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
-    """A sum, maximum or minimum, by a call or step by step."""
+    """A function that returns a sum, maximum or minimum, by a call or step by step."""
     numbers, e, out = names
     call = f"{REDUCED[kind]}({numbers})"
     begin, step = {
@@ -169,21 +186,21 @@ def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
 
 
 def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) -> str:
-    """The functions in turn, in one expression or a line each."""
+    """A function that calls others in turn, in one expression or a line each."""
     numbers, _, out = names
     first, *others = functions
     nested = f"{first}({numbers})"
-    for each in others:
-        nested = f"{each}({nested})"
-    lines = [f"{out} = {first}({numbers})", *(f"{out} = {each}({out})" for each in others[:-1])]
+    for other in others:
+        nested = f"{other}({nested})"
+    lines = [f"{out} = {first}({numbers})", *(f"{out} = {other}({out})" for other in others[:-1])]
     return defined(
         name, numbers, rng.choice(([f"return {nested}"], [*lines, f"return {others[-1]}({out})"]))
     )
 
 
 def as_test_rows(rows: list[Row]) -> str:
-    """Rows as MBPP's file: the test rows follow FIRST_TEST_ROW others, and every row has a
-    task_id."""
+    """Rows in the format of MBPP's file: every row has a task_id, and FIRST_TEST_ROW rows precede
+    those of the test set."""
     rows = [rows[number % len(rows)] for number in range(-FIRST_TEST_ROW, len(rows))]
     return json_lines([{"task_id": number, **row} for number, row in enumerate(rows, 1)])
 

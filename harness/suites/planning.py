@@ -1,8 +1,8 @@
-"""Puzzles that want planning, after Dream's (arXiv 2508.15487): Sudoku of 4 by 4 cells and
-countdown; generated alone.
+"""Puzzles that need planning, after Dream's (arXiv 2508.15487): Sudoku of 4 by 4 cells and
+countdown. Both are only generated.
 
-`sudoku` fills the empty cells of a grid, `countdown` makes a number out of three others. A response
-is judged by the rules, so that every right one counts.
+`sudoku` fills the empty cells of a grid, `countdown` makes a number out of three others. Responses
+are judged by the rules, so that any right solution counts.
 """
 
 import ast
@@ -20,10 +20,10 @@ from harness.suites.spec import Problem
 
 DIGITS = "1234"
 EMPTY = "0"
-# Cells, numbered row by row, that have each digit once: of columns, rows and boxes.
-COLUMNS = [range(at, 16, 4) for at in range(4)]
-ROWS = [range(at, at + 4) for at in range(0, 16, 4)]
-BOXES = [(at, at + 1, at + 4, at + 5) for at in (0, 2, 8, 10)]
+# The cells of columns, rows and boxes, numbered row by row: each of these has every digit once.
+COLUMNS = [range(first, 16, 4) for first in range(4)]
+ROWS = [range(first, first + 4) for first in range(0, 16, 4)]
+BOXES = [(first, first + 1, first + 4, first + 5) for first in (0, 2, 8, 10)]
 UNITS = (*COLUMNS, *ROWS, *BOXES)
 OPERATIONS = {
     ast.Add: operator.add,
@@ -34,11 +34,11 @@ OPERATIONS = {
 
 
 def draw_sudoku(rng: Random) -> Problem:
-    """A grid with four to ten empty cells, and the grid that it was made from."""
+    """Draw a grid with four to ten empty cells, and a solution; there may be others."""
     solution = rng.choice(grids())
     puzzle = list(solution)
-    for at in rng.sample(range(16), rng.randint(4, 10)):
-        puzzle[at] = EMPTY
+    for cell in rng.sample(range(16), rng.randint(4, 10)):
+        puzzle[cell] = EMPTY
     cells = "".join(puzzle)
     question = f"Fill the Sudoku, where {EMPTY} is an empty cell:\n{written(cells)}"
     row = {"prompt": question, "answer": cells}
@@ -47,40 +47,42 @@ def draw_sudoku(rng: Random) -> Problem:
 
 @lru_cache
 def grids() -> list[str]:
-    """The 288 grids that obey the rules, their cells row by row."""
+    """The 288 grids that obey the rules, each with its cells row by row."""
     rows = map("".join, permutations(DIGITS))
     return [cells for cells in map("".join, product(rows, repeat=4)) if obeys_rules(cells)]
 
 
 def obeys_rules(cells: str) -> bool:
     """Whether every row, column and box of a grid has each digit once."""
-    return all({cells[at] for at in unit} == set(DIGITS) for unit in UNITS)
+    return all({cells[cell] for cell in unit} == set(DIGITS) for unit in UNITS)
 
 
 def written(cells: str) -> str:
-    """The four rows of a grid, a line each."""
-    return "\n".join(" ".join(cells[at : at + 4]) for at in range(0, 16, 4))
+    """A grid as text: four lines of four cells."""
+    return "\n".join(" ".join(cells[first : first + 4]) for first in range(0, 16, 4))
 
 
 def sudoku_is_right(response: str, answer: str) -> bool:
-    """Whether the last 16 digits of a response keep the puzzle's digits and obey the rules.
+    """Whether the last 16 digits of a response are a solution of the puzzle.
 
     Args:
         response: a text.
         answer: the puzzle's cells, row by row.
     """
+    # The last ones: a response may repeat the puzzle first.
     cells = "".join(re.findall(r"\d", response)[-16:])
     pairs = zip(answer, cells, strict=False)
-    is_kept = all(given in (EMPTY, cell) for given, cell in pairs)
-    return is_kept and len(cells) == 16 and obeys_rules(cells)
+    matches = all(clue in (EMPTY, cell) for clue, cell in pairs)
+    return matches and len(cells) == 16 and obeys_rules(cells)
 
 
 def draw_countdown(rng: Random) -> Problem:
-    """Three numbers, a number to make out of them, and an expression that does it."""
+    """Draw three numbers, a target, and an expression of the numbers that has its value."""
     numbers = rng.choices(range(1, 10), k=3)
     first, second, third = rng.sample(numbers, 3)
     expression = f"({first} {rng.choice('+-*')} {second}) {rng.choice('+-*')} {third}"
     target = eval(expression)
+    # Only positive targets: others are drawn again.
     if target < 1:
         return draw_countdown(rng)
     question = f"Use each of {numbers} once, with + - * / and brackets, to make {target}."
@@ -90,15 +92,16 @@ def draw_countdown(rng: Random) -> Problem:
 
 
 def countdown_is_right(response: str, answer: str) -> bool:
-    """Whether the last line of a response is an expression that uses each number once and reaches
-    the target. An equals sign and what stands after it are not read.
+    """Whether the last line of a response is an expression that uses each number once and has the
+    target as its value. Text from an equals sign on is ignored.
 
     Args:
         response: a text.
         answer: JSON, the target and then the numbers.
     """
     target, *numbers = json.loads(answer)
-    # No expression of few numbers is longer than 100 characters.
+    # A right expression of three numbers is shorter than 100 characters. A longer text might be
+    # nested too deeply for the parser.
     line = response.strip().rpartition("\n")[2].partition("=")[0].strip()
     try:
         expression = ast.parse(line[:100], mode="eval").body

@@ -1,11 +1,11 @@
-"""Questions whose responses are programs, judged by tests."""
+"""Questions that are answered by programs, which tests judge."""
 
 import ast
 import re
 from typing import Any
 
 FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
-# Statements that make no test.
+# Statements that test nothing.
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, *IMPORTS)
 
@@ -14,11 +14,11 @@ def tests_of(tests: Any, entry_point: str) -> str:
     """The tests of a question as code.
 
     Args:
-        tests: code, or a list of its lines; of a function check(candidate) the call is added.
-        entry_point: the function that the response defines, "" where it has no name.
+        tests: code, or a list of its lines. If it defines check(candidate), the call is added.
+        entry_point: the name of the function that the response defines, or "".
 
     Raises:
-        ValueError: the tests are no Python, or test nothing.
+        ValueError: the tests are not Python, or test nothing.
     """
     code = "\n".join(tests) if isinstance(tests, list) else str(tests)
     try:
@@ -47,12 +47,14 @@ def code_in(response: str, prompt: str, entry_point: str) -> str:
 
     Args:
         response: a text.
-        prompt: of the question; it comes first where it begins a function that the response ends.
-        entry_point: that function, or "".
+        prompt: of the question. If it begins the function, and the response continues it, the
+            prompt is a part of the program.
+        entry_point: the name of the function, or "".
     """
     fence = FENCE.search(response)
     code = fence[1] if fence else response
-    begun = f"def {entry_point}("
-    if entry_point and begun in prompt and begun not in code:
+    # A response that defines the function itself, as chat models do, stands alone.
+    signature = f"def {entry_point}("
+    if entry_point and signature in prompt and signature not in code:
         code = f"{prompt.rstrip()}\n{code}"
     return code

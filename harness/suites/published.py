@@ -1,7 +1,8 @@
-"""What is known of a checkpoint before it is loaded: published settings and numbers, its family,
-its blocks.
+"""Facts about a checkpoint that are known before it is loaded: published settings and numbers, its
+family, its blocks.
 
-They are for real problems. An entry of published.toml whose decoder is not in METHODS does nothing.
+Settings and numbers are for real problems. An entry of published.toml whose decoder is not in
+METHODS has no effect.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import msgspec
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
-# the FeF-DLLM paper's numbers, as it prints them
+# The FeF-DLLM paper's numbers, as it prints them.
 PAPER_TABLES = Path(__file__).with_name("paper_tables.json")
 LENGTHS = ("gen_length", "block_length")
-SAME = {"math500": "math"}  # suites that have the settings of another
-OF_A_RUN = ("temperature", "prompt")  # settings that a run has for all its methods
+# Suites that have the settings of another one.
+SAME = {"math500": "math"}
+# Settings of a whole run, which no method has of its own.
+OF_A_RUN = ("temperature", "prompt")
 
 
 class Decoding(NamedTuple):
-    """What the authors of a model decode it with."""
+    """The decoder and settings with which the authors of a model decode it."""
 
     decoder: str
     options: dict[str, Any]
@@ -37,19 +40,24 @@ class Decoding(NamedTuple):
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings, and perhaps accuracies in percent, of one source: a repository with commit and
-    files, or a paper.
+    """Settings, and perhaps accuracies, of one source.
 
-    They are of every decoder on models whose lower-case name has the pattern `models`, or of
-    `decoder` on a family (config.json's `model_type`).
+    An entry with `models` is for every decoder on these models. An entry with `family` is for
+    `decoder` on a family of models.
 
     Attributes:
-        decoder: of the numbers, and of models what their authors decode with ("": llada).
-        decoding: with which options, temperature (usually 0) and prompt (usually the chat
-            template's); a suite may have another temperature.
+        source: a repository with commit and files, or a paper.
+        suites: lengths and options by suite.
+        options: of all suites.
+        models: a regular expression that is searched for in the lower-case name of a model.
+        family: config.json's `model_type`.
+        decoder: of the numbers; with `models` the decoder of the authors ("": llada).
+        decoding: options, temperature (default 0) and prompt (default: the chat template) of the
+            authors; a suite may have another temperature.
         greedy: what users report of LLaDA's decoder, or the authors', at temperature 0.
-        accuracy: of `decoder` on `model`, by suite.
-        judge: whose prompt and judge, if not OpenCompass's.
+        model: of the accuracies.
+        accuracy: percent, of `decoder` on `model`, by suite.
+        judge: the source of prompt and judge, if it is not OpenCompass.
     """
 
     source: str
@@ -65,11 +73,11 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: str = ""
 
     def _on(self, suite: str) -> dict[str, Any] | None:
-        """What a suite has; None if it is not among them."""
+        """The entry of a suite; None if there is none."""
         return self.suites.get(suite, self.suites.get(SAME.get(suite, "")))
 
     def settings(self, suite: str) -> dict[str, Any] | None:
-        """Lengths and options on a suite; None if it is not among them."""
+        """Lengths and options on a suite; None if the source does not have it."""
         on_suite = self._on(suite)
         if on_suite is None:
             return None
@@ -77,7 +85,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {name: value for name, value in merged.items() if name not in OF_A_RUN}
 
     def decoding_on(self, suite: str) -> Decoding:
-        """What the authors decode a suite with."""
+        """The authors' decoder and settings on a suite."""
         merged = {"temperature": 0.0, "prompt": "chat", **self.decoding}
         temperature = (self._on(suite) or {}).get("temperature", merged["temperature"])
         options = {name: value for name, value in merged.items() if name not in OF_A_RUN}
@@ -90,9 +98,11 @@ PUBLISHED = msgspec.toml.decode(
 
 
 def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
-    """gen_length, block_length and options that a model, a folder or hub id, was published with;
-    None if unknown.
+    """The published gen_length, block_length and options of a model on a suite; None if unknown.
 
+    Args:
+        model: a folder or hub id.
+        suite: the suite's name.
     """
     entry = published_of_model(model, suite)
     if entry is None:
@@ -103,10 +113,13 @@ def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
 
 
 def published_of_model(model: str, suite: str) -> Published | None:
-    """The entry of a model, a folder or hub id, that has a suite; None if unknown.
+    """The entry of published.toml for a model and a suite; None if there is none.
 
-    The name decides: a config.json does not say which model of its family it belongs to.
+    Args:
+        model: a folder or hub id.
+        suite: the suite's name.
     """
+    # By name: a config.json does not say which model of its family it belongs to.
     name = Path(model).name.lower()
     for entry in PUBLISHED:
         if entry.models and re.search(entry.models, name) and entry.settings(suite) is not None:
@@ -115,8 +128,16 @@ def published_of_model(model: str, suite: str) -> Published | None:
 
 
 def greedy_report(model: str, suite: str, decoder: str, temperature: float) -> str:
-    """What a model's users report of decoding it so, if that is far below its published accuracy;
-    "" where nothing is known. At temperature 0 Dream's confidences tie."""
+    """What users report of a model at temperature 0, if its accuracy is then far below the
+    published one; "" if nothing is known.
+
+    Args:
+        model: a folder or hub id.
+        suite: the suite's name.
+        decoder: only LLaDA's and the authors' have reports.
+        temperature: above 0 there is nothing to report.
+    """
+    # The reports are of Dream, whose confidences tie at temperature 0.
     entry = published_of_model(model, suite)
     if entry is None or temperature > 0 or decoder not in ("llada", entry.decoder):
         return ""
@@ -126,31 +147,32 @@ def greedy_report(model: str, suite: str, decoder: str, temperature: float) -> s
 def settings_of_decoder(
     decoder: str, family: str, suite: str, model: str = ""
 ) -> tuple[dict[str, Any], str]:
-    """Lengths and options that a decoder was published with on a suite, and their source; ({}, "")
-    where it was not.
+    """The published lengths and options of a decoder on a suite, and their source; ({}, "") if
+    there are none.
 
     Args:
         decoder: its name.
-        family: the model's.
-        suite: of the problems.
-        model: whose authors' options it is to have, if they use this decoder.
+        family: of the model.
+        suite: the suite's name.
+        model: if its authors use this decoder, their options are returned; "" for the family's.
     """
     entry = published_of_model(model, suite)
     if entry is not None and entry.decoding_on(suite).decoder == decoder:
         return entry.decoding_on(suite).options, entry.source
     for entry in PUBLISHED:
-        found = entry.settings(suite)
+        settings = entry.settings(suite)
         if (
             entry.family
             and (entry.decoder, entry.family) == (decoder, family)
-            and found is not None
+            and settings is not None
         ):
-            return found, entry.source
+            return settings, entry.source
     return {}, ""
 
 
 class Accuracy(NamedTuple):
-    """A published accuracy in percent, its source, and what is otherwise here."""
+    """A published accuracy in percent, its source, and the differences of its settings from
+    ours."""
 
     percent: float
     source: str
@@ -160,19 +182,21 @@ class Accuracy(NamedTuple):
 def published_accuracy(
     model: str, decoder: str, suite: str, settings: dict[str, Any]
 ) -> Accuracy | None:
-    """What a decoder was published with on a suite; of several numbers that with the most similar
-    settings.
+    """The published accuracy of a decoder on a suite.
 
     Args:
         model: a folder or hub id; its last part must be the name of the model that was measured.
-        settings: lengths, options, temperature and prompt here, by name.
+        decoder: its name.
+        suite: the suite's name.
+        settings: our lengths, options, temperature and prompt, by name.
 
     Returns:
-        None where nothing is known.
+        Of several accuracies the one with the fewest differences; None if there is none.
     """
     name = Path(model).name.lower()
     ours = dict(settings)
-    if ours.get("steps") == ours.get("gen_length"):  # a token a step, as when no steps are given
+    # As many steps as tokens is the default, and no difference from a source that names no steps.
+    if ours.get("steps") == ours.get("gen_length"):
         ours.pop("steps", None)
     known = []
     for entry in PUBLISHED:
@@ -188,26 +212,30 @@ def published_accuracy(
 
 
 def differences(decoder: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """In what settings of a decoder differ, as "name=ours (theirs)".
+    """The differences between two settings of a decoder, as "name=ours (theirs)".
 
-    What one of them does not name has the decoder's default.
+    Args:
+        decoder: its name.
+        ours: settings by name; what is missing has the decoder's default.
+        theirs: the published ones, in the same way.
     """
-    from model_wrappers.decoders import METHODS  # and torch: not for --list
+    # Imports torch, which --list does not wait for.
+    from model_wrappers.decoders import METHODS
 
     defaults = METHODS[decoder].options()
     texts = []
     for name in dict.fromkeys([*theirs, *ours]):
         default = getattr(defaults, name, None)
-        here = ours.get(name, default)
-        there = theirs.get(name, default)
-        if here != there:
-            texts.append(f"{name}={here} ({there})")
+        value = ours.get(name, default)
+        published = theirs.get(name, default)
+        if value != published:
+            texts.append(f"{name}={value} ({published})")
     return texts
 
 
 def family_of(model: str) -> str:
-    """A checkpoint's `model_type` by its config, else LLaDA's by its name; "" where it is
-    unknown."""
+    """A checkpoint's `model_type`; "" if it is unknown."""
+    # Without a config, as before a download, the name of LLaDA's own checkpoints decides.
     config = config_of(model)
     if config is not None:
         return str(config.get("model_type", "llada"))
@@ -215,8 +243,8 @@ def family_of(model: str) -> str:
 
 
 def blocks_of(model: str) -> Blocks | None:
-    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where that
-    is unknown."""
+    """How a checkpoint attends in blocks, by its config; None if it attends to the whole sequence,
+    or if its config is unknown."""
     from model_wrappers.backbones import registry
 
     config = config_of(model)
@@ -227,8 +255,13 @@ def blocks_of(model: str) -> Blocks | None:
 
 
 def config_of(model: str) -> dict[str, Any] | None:
-    """A checkpoint's config.json where it is here and can be read; of an adapter the base's."""
-    from huggingface_hub import try_to_load_from_cache  # this and torch: not for --list
+    """A checkpoint's config.json, of an adapter the base model's; None if it is not on this
+    machine.
+
+    A damaged file counts as a config of an unknown model type.
+    """
+    # Slow imports, which --list does not wait for.
+    from huggingface_hub import try_to_load_from_cache
 
     from model_wrappers.backbones.registry import model_folder
 
@@ -237,7 +270,8 @@ def config_of(model: str) -> dict[str, Any] | None:
     if not file.exists():
         try:
             file = try_to_load_from_cache(model, "config.json")
-        except ValueError:  # no hub id either
+        # Not a hub id either.
+        except ValueError:
             return None
     if not isinstance(file, str | Path):
         return None
@@ -249,7 +283,7 @@ def config_of(model: str) -> dict[str, Any] | None:
 
 
 def _base(model: str) -> str:
-    """The base of an adapter's folder; of another model itself."""
+    """The base model of an adapter's folder; any other model unchanged."""
     from model_wrappers.backbones.adapters import CONFIG, base_of
     from model_wrappers.backbones.registry import model_folder
 

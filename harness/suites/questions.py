@@ -1,4 +1,4 @@
-"""Questions of a user's file: a suite without code,
+"""Suites from a user's file of questions, without code:
 `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
 The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with
@@ -33,17 +33,22 @@ ANSWERS = ("answer", "solution", "output", "target", "gold", "label")
 EXACT = "exact"
 NUMBER = "number"
 MATH = "math"
-MATH_JUDGE = "harness.sandbox.evaluators:same_mathematics"  # which takes OpenCompass
+# As text: its module imports OpenCompass.
+MATH_JUDGE = "harness.sandbox.evaluators:same_mathematics"
 CHOICE = "choice"
 TESTS = "tests"
 PROGRAM_COLUMNS = ("tests", "entry_point")
-GIVEN = "given"  # the column of a response with holes
+# The column of a partial response, which is to be completed.
+GIVEN = "given"
 BUILT_IN = (EXACT, NUMBER, MATH, CHOICE, TESTS)
 FORMAT = "a line is one JSON object; an array is in a file named .json, CSV in one named .csv"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+# A number: a minus sign that does not follow a digit (then it is a difference), digits, perhaps
+# with commas between thousands, and decimals.
 DIGITS = re.compile(r"(?:(?<!\d)-)?(?:\d+(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d))")
-SHOWN = 3  # answers in a warning
+# The most answers in a warning.
+SHOWN = 3
 Judge = Callable[[str, str], bool]
 
 
@@ -53,8 +58,8 @@ class Questions:
 
     Attributes:
         file: JSON lines, a JSON array, CSV or TSV.
-        prompt: the column to ask; "" is the first of PROMPTS that is there.
-        answer: the column of the answer; "" is the first of ANSWERS that is there.
+        prompt: the column of the prompt; "" for the first of PROMPTS that the file has.
+        answer: the column of the answer; "" for the first of ANSWERS that the file has.
         judge: one of BUILT_IN, or the file and the name of a function, "FILE.py:FUNCTION".
     """
 
@@ -73,11 +78,14 @@ def questions_of(text: str) -> tuple[str, Questions]:
     """The name and the questions of an element NAME=FILE(column=..., judge=...).
 
     Without a judge, choices are judged by `choice`, and tests without an answer by `tests`. Columns
-    that are not read are named. An answer that its own judge calls wrong is a warning: a response
-    may have another form than the answer.
+    that are not read are noted. If the judge calls an answer wrong as a response, there is only a
+    warning, for a response may have another form than the answer.
+
+    Args:
+        text: the element.
 
     Raises:
-        UserError: it is no such element, or the file or the judge cannot be used.
+        UserError: the text is no such element, or the file or the judge cannot be used.
     """
     head, arguments = parse_call(text)
     name, _, file = (part.strip() for part in head.partition("="))
@@ -88,19 +96,21 @@ def questions_of(text: str) -> tuple[str, Questions]:
             " name is letters, digits, _, - and ."
         )
     columns = {key: str(value) for key, value in arguments.items()}
+    # Absolute: scoring may run in another folder.
     questions = Questions(_absolute(file), judge=judge, **columns)
     rows = _numbered_rows(questions.file)
     if not judge:
         questions = replace(questions, judge=_usual_judge(questions, rows[0][1]))
     answered = read_questions(questions)
     _note_unread(name, questions, [row for _, row in rows])
-    if questions.judge not in (MATH, CHOICE, TESTS):  # math takes OpenCompass to import
+    # `math` would import OpenCompass, and the answers of `choice` and `tests` are checked already.
+    if questions.judge not in (MATH, CHOICE, TESTS):
         _warn_of_answers(name, answered, judge_of(questions.judge))
     return name, questions
 
 
 def _judge_named(text: str, judge: str) -> str:
-    """A judge with its file's whole path. Raises UserError for an unknown one."""
+    """A judge, a function with its file's absolute path. Raises UserError for an unknown one."""
     path, _, function = judge.rpartition(":")
     if path.endswith(".py") and function:
         return f"{_absolute(path)}:{function}"
@@ -111,7 +121,7 @@ def _judge_named(text: str, judge: str) -> str:
 
 
 def _usual_judge(questions: Questions, row: Row) -> str:
-    """The judge of a file where none is given."""
+    """The judge of a file for which none was given."""
     if choice_columns(row):
         return CHOICE
     has_answer = questions.answer or {*ANSWERS} & row.keys()
@@ -141,7 +151,8 @@ def _warn_of_answers(name: str, rows: list[Row], right: Judge) -> None:
 def _accepts(right: Judge, answer: str) -> bool:
     try:
         return right(answer, answer)
-    except UserError:  # a judge may fail on what is no response
+    # A user's judge may fail on an answer, which is no response.
+    except UserError:
         return False
 
 
@@ -150,26 +161,32 @@ def _absolute(path: str) -> Path:
 
 
 def read_questions(questions: Questions) -> list[Row]:
-    """The rows of a file: {answer, prompt}, with `choices` or `function` if the judge reads these,
-    and with `given` if the responses are to be completed.
+    """The rows of a file as OpenCompass gets them.
 
-    An answer that is no text is as JSON has it; of choices it is the letter, of programs the tests.
+    Args:
+        questions: the file, its columns and its judge.
+
+    Returns:
+        Rows with `answer` and `prompt`; with `choices` or `function` if the judge reads these, and
+        with `given` if the responses are to be completed. The answer of a question with choices is
+        a letter, that of a program its tests. An answer that is not text is written as JSON.
 
     Raises:
-        UserError: with the line, for a file that cannot be used.
+        UserError: the file cannot be used; the message has the line.
     """
     rows = _numbered_rows(questions.file)
     with explained(f"questions {questions.file}", ValueError):
         columns = _columns(questions, rows[0][1])
-        read = [_question(questions.judge, columns, line, row) for line, row in rows]
+        converted = [_question(questions.judge, columns, line, row) for line, row in rows]
+        # All rows or none: a row without a partial response is an error where others have one.
         if any(GIVEN in row for _, row in rows):
-            for question, (line, row) in zip(read, rows, strict=True):
+            for question, (line, row) in zip(converted, rows, strict=True):
                 question[GIVEN] = _text(line, row, GIVEN)
-        return read
+        return converted
 
 
 def _numbered_rows(path: Path) -> list[tuple[int, Row]]:
-    """The rows of a file with their lines. Raises UserError for a file that has none."""
+    """The rows of a file with their line numbers. Raises UserError for a file without rows."""
     not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         rows = list(rows_of(path))
@@ -179,7 +196,7 @@ def _numbered_rows(path: Path) -> list[tuple[int, Row]]:
 
 
 def _columns(questions: Questions, row: Row) -> list[str]:
-    """The columns that are read: the prompt's, and the answer's and the choices' or the tests'."""
+    """The columns that are read: of the prompt, and of the answer and choices, or of the tests."""
     prompt = questions.prompt or _column(row, PROMPTS, "prompt")
     if questions.judge == TESTS:
         return [prompt, *PROGRAM_COLUMNS]
@@ -193,11 +210,12 @@ def _columns(questions: Questions, row: Row) -> list[str]:
 
 
 def _question(judge: str, columns: list[str], line: int, row: Row) -> Row:
-    """A row as OpenCompass gets it. Raises ValueError with the line."""
+    """A row as OpenCompass gets it. Raises ValueError with the line number."""
     prompt_column, answer_column, *choice_names = columns
     answer = _text(line, row, answer_column)
     prompt = _prompt(line, row, prompt_column)
-    # The prompt last: OpenCompass fills columns into it in order, and it may hold "{answer}".
+    # The prompt comes last: OpenCompass replaces column names in braces in this order, so that a
+    # "{answer}" in the question's own text stays.
     try:
         if judge == CHOICE:
             choices = choices_of(row, choice_names)
@@ -212,25 +230,33 @@ def _question(judge: str, columns: list[str], line: int, row: Row) -> Row:
     return {"answer": answer, "prompt": prompt}
 
 
-def _column(row: Row, names: tuple[str, ...], what: str) -> str:
+def _column(row: Row, names: tuple[str, ...], kind: str) -> str:
     for name in names:
         if name in row:
             return name
     raise ValueError(
-        f"no column of {what}s among {', '.join(map(str, row))}; name it: NAME=FILE({what}=COLUMN)"
+        f"no column of {kind}s among {', '.join(map(str, row))}; name it: NAME=FILE({kind}=COLUMN)"
     )
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
-    """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be
-    read."""
+    """The rows of a file, each with its line number.
+
+    Args:
+        path: JSON lines, a JSON array, CSV or TSV, plain or gzipped.
+
+    Raises:
+        UserError or ValueError: a line cannot be read.
+    """
     kind = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     opened = gzip.open if path.suffix.lower() == ".gz" else open
+    # utf-8-sig: spreadsheets write a byte order mark. newline="": cells may hold line ends.
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
         delimiter = DELIMITERS.get(kind.suffix.lower())
         if delimiter is not None:
             reader = csv.DictReader(file, delimiter=delimiter, strict=True)
             for row in reader:
+                # The reader's key of surplus cells.
                 if None in row:
                     raise ValueError(f"line {reader.line_num}: more cells than the header has")
                 yield reader.line_num, row
@@ -245,8 +271,8 @@ def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _parsed(path: Path, number: int, text: str) -> Any:
-    """JSON, in which 0.10 stays 0.10. Raises UserError for what is none, or no object or array of
-    objects."""
+    """An object or an array of objects. Raises UserError for anything else."""
+    # Numbers stay text, for 0.10 must not become 0.1 in a prompt.
     with explained(f"{path}: line {number}", ValueError, instead=FORMAT):
         value = json.loads(text, parse_int=str, parse_float=str)
         for row in value if isinstance(value, list) else [value]:
@@ -274,21 +300,29 @@ def _prompt(line: int, row: Row, column: str) -> str:
 
 
 def judge_of(judge: str) -> Judge:
-    """A judge: whether a response is right, given the answer. Raises UserError for a function that
-    cannot be used."""
+    """The function of a judge: of (response, answer), whether the response is right.
+
+    Args:
+        judge: one of BUILT_IN but choice and tests, "FILE.py:FUNCTION" or "MODULE:FUNCTION".
+
+    Raises:
+        UserError: the file has no such function.
+    """
     if judge == EXACT:
         return lambda response, answer: plain(response) == plain(answer)
     if judge == NUMBER:
         return same_number
     path, _, name = (MATH_JUDGE if judge == MATH else judge).rpartition(":")
-    if not path.endswith(".py"):  # of this project
+    # A function of this project.
+    if not path.endswith(".py"):
         module = import_module(path)
         return lambda response, answer: bool(getattr(module, name)(response, answer))
+    # With its time as a part of the cache's key: a file that was changed is imported again.
     file = Path(path)
     function = _function(file, name, file.stat().st_mtime_ns if file.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        # whatever the user's function raises
+        # Whatever the user's function raises, also by sys.exit.
         with explained(f"judge {file.name}:{name} fails", BaseException):
             verdict = function(response, answer)
         if isinstance(verdict, str | tuple | list | dict):
@@ -302,21 +336,22 @@ def judge_of(judge: str) -> Judge:
 
 @lru_cache
 def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
-    """A function of a file, imported once a version."""
+    """A function of a file, imported once for each version of the file."""
     return import_function(path, name)
 
 
 def same_number(response: str, answer: str) -> bool:
-    """Whether the last number of a response is the last of the answer, as OpenCompass reads
+    """Whether the last numbers of a response and of its answer are equal, as OpenCompass judges
     GSM8K."""
-    read = last_number(response)
+    number = last_number(response)
     gold = last_number(answer)
-    return (
-        read is not None and gold is not None and math.isclose(read, gold, rel_tol=0, abs_tol=1e-6)
-    )
+    if number is None or gold is None:
+        return False
+    return math.isclose(number, gold, rel_tol=0, abs_tol=1e-6)
 
 
 def last_number(text: str) -> float | None:
-    """The last number of a text, in which commas may group thousands; None where there is none."""
+    """The last number of a text, in which commas may group thousands; None if there is none."""
+    # The pattern also matches empty text and a lone sign.
     numbers = [match for match in DIGITS.findall(text) if any(sign.isdigit() for sign in match)]
     return float(numbers[-1].replace(",", "")) if numbers else None

@@ -1,8 +1,8 @@
 """The suites by name, their generated problems by split, and exchanges to train on.
 
-A new suite is one file here and one entry in ALL; `opencompass:NAME`, any generation configuration
+A new suite is one file here and one entry in ALL. `opencompass:NAME`, any generation configuration
 of OpenCompass, and `NAME=FILE`, a file of questions, are suites too. Train, dev and test never
-overlap: a problem's split is a hash of what it asks, whatever its names and wordings.
+overlap: a problem's split is decided by a hash of what it asks, without names and wordings.
 """
 
 from __future__ import annotations
@@ -29,12 +29,21 @@ if TYPE_CHECKING:
     from model_wrappers import Backbone
 
 SHOTS = 4
-MOST_DRAWS = 10_000  # of problems of any split, for one of a split
+# Draws of problems of any split until one of the wanted split must have come.
+MOST_DRAWS = 10_000
 
 
 def draw(suite: Suite, split: str, rng: Random) -> Problem:
-    """One problem of a suite's split (`train`, `dev` or `test`), by rejection. Raises ValueError if
-    none comes."""
+    """Draw a problem of a suite's split by rejection.
+
+    Args:
+        suite: with a generator.
+        split: train, dev or test.
+        rng: the source of all draws.
+
+    Raises:
+        ValueError: no problem of the split is drawn in MOST_DRAWS draws.
+    """
     generator = suite.generated
     for _ in range(MOST_DRAWS):
         problem = generator.draw(rng)
@@ -46,8 +55,8 @@ def draw(suite: Suite, split: str, rng: Random) -> Problem:
 
 
 def with_shots(suite: Suite) -> Suite:
-    """The suite NAME-4shot: the same generated problems, with the same SHOTS training problems
-    solved before each."""
+    """The suite NAME-4shot: the same generated problems, each after the same SHOTS solved training
+    problems."""
     generator = suite.generated
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
@@ -83,42 +92,51 @@ ALL = (
     *planning.PLANNING,
     *CONFIGURATIONS,
 )
-# and those of plugins and files, once they are named
+# Grows by the suites of plugins and files when they are named.
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
-# Of tables, beside a column for each suite, and their headings, which --columns takes too.
+# Headings of tables next to a column for each suite. A suite must not have such a title.
 COLUMNS = ("mean", "all", "checkpoint", "acc.", "speed", "fwd.", "acceptance", "points")
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
 
 def suite_named(name: str) -> Suite:
-    """A suite of ALL, or one of OpenCompass's configurations. Raises UserError for an unknown
-    one."""
+    """A suite by its name, or a configuration of OpenCompass as a suite.
+
+    Args:
+        name: a key of SUITES, or `opencompass:NAME`.
+
+    Raises:
+        UserError: the name is unknown.
+    """
     if name.startswith(FOREIGN) and name != FOREIGN:
         configuration = name.removeprefix(FOREIGN)
+        # The same evaluator as that of our suite, with the same faults.
         of_base = next(
-            (each.of_base for each in ALL if configuration.startswith(f"{each.name}_gen")), ""
+            (suite.of_base for suite in ALL if configuration.startswith(f"{suite.name}_gen")), ""
         )
         return Suite(
-            name,
-            configuration,
-            FOREIGN_LENGTHS,
-            configuration,
-            foreign=True,
-            of_base=of_base,
+            name, configuration, FOREIGN_LENGTHS, configuration, foreign=True, of_base=of_base
         )
     if name not in SUITES:
-        wrong = f"unknown suite {name}" if name else "--suite names no suite"
+        fault = f"unknown suite {name}" if name else "--suite names no suite"
         forms = [f"{FOREIGN}NAME", "NAME=FILE.jsonl"]
         raise UserError(
-            wrong + meant(name, [*forms, *SUITES], {"a method, for --methods": METHODS})
+            fault + meant(name, [*forms, *SUITES], {"a method, for --methods": METHODS})
         )
     return SUITES[name]
 
 
 def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
-    """The suites of comma-separated lists, by name. Raises UserError for bad names."""
+    """The suites of --suite, by name.
+
+    Args:
+        names: comma-separated elements, or several such texts.
+
+    Raises:
+        UserError: a name is unknown, repeated, or the heading of another column.
+    """
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):
         name = element
@@ -128,48 +146,66 @@ def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
         suite = suite_named(name)
-        columns = {*COLUMNS, *(each.title.casefold() for each in chosen.values())}
+        columns = {*COLUMNS, *(other.title.casefold() for other in chosen.values())}
         if taken := columns & {name.casefold(), suite.title.casefold()}:
             raise UserError(
                 f"--suite {element}: tables have a column {taken.pop()} already; choose another"
                 " name"
             )
         chosen[name] = suite
+    # Without any name, suite_named raises its error.
     return chosen or {"": suite_named("")}
 
 
 def add_questions(name: str, questions: Questions) -> None:
-    """Make a file of questions a suite. Raises UserError for the name of another kind of suite."""
+    """Register a file of questions as a suite.
+
+    Args:
+        name: of the suite; an earlier file of this name is replaced.
+        questions: the file, its columns and its judge.
+
+    Raises:
+        UserError: another kind of suite has this name.
+    """
     if name in SUITES and SUITES[name].questions is None:
         raise UserError(f"--suite {name}=...: a suite {name} is there already; choose another name")
     executes = questions.judge == TESTS
     SUITES[name] = Suite(name, name, FOREIGN_LENGTHS, questions=questions, executes=executes)
 
 
+# Generated problems of a run without a larger limit.
 TEST_PROBLEMS = 200
-# --data that stands for a split, and a seed
+# The value of --data for generated problems: split and seed.
 GENERATED_DATA = re.compile(r"generated(-dev)?(?::([0-9]{1,9}))?")
 
 
 def split_named(data: object) -> tuple[str, int] | None:
-    """The split and the seed that `--data generated[-dev][:SEED]` stands for; None for a folder of
-    real files."""
-    found = GENERATED_DATA.fullmatch(data) if isinstance(data, str) else None
-    return found and ("dev" if found[1] else "test", int(found[2] or 0))
+    """The split and the seed of `--data generated[-dev][:SEED]`; None for other data."""
+    match = GENERATED_DATA.fullmatch(data) if isinstance(data, str) else None
+    return match and ("dev" if match[1] else "test", int(match[2] or 0))
 
 
 def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
-    """As `problems_of`, of the suite of this name."""
+    """See `problems_of`; for a suite by its name."""
     return problems_of(suite_named(suite), split, count, seed)
 
 
 def problems_of(
     suite: Suite, split: str, count: int, seed: int = 0, fewer: bool = False
 ) -> Iterator[Problem]:
-    """`count` problems with different questions, the same for the same arguments.
+    """Draw problems with different questions. The same arguments give the same problems.
 
-    fewer: end where the split does not seem to hold that many. Otherwise that raises ValueError.
+    Args:
+        suite: with a generator.
+        split: train, dev or test.
+        count: of problems.
+        seed: of the draws.
+        fewer: stop if the split does not seem to have that many problems.
+
+    Raises:
+        ValueError: the split does not seem to have that many problems, without `fewer`.
     """
+    # Seeded without the count: a larger count continues the same problems.
     rng = Random(f"{suite.generated.problems_of or suite.name} {split} {seed}")
     seen: set[str] = set()
     draws = 0
@@ -188,15 +224,21 @@ def problems_of(
 
 
 def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
-    """The problems of a generated run: TEST_PROBLEMS, or the limit if that is more, or all that the
-    split has."""
-    named = split_named(data)
-    assert named is not None, "a run on real files generates nothing"
-    return list(problems_of(suite, named[0], max(TEST_PROBLEMS, limit or 0), named[1], fewer=True))
+    """The problems of a run on generated data: TEST_PROBLEMS, or the limit if it is larger, or all
+    that the split has.
+
+    Args:
+        suite: with a generator.
+        data: generated[-dev][:SEED].
+        limit: of the run.
+    """
+    split = split_named(data)
+    assert split is not None, "a run on real files generates nothing"
+    return list(problems_of(suite, split[0], max(TEST_PROBLEMS, limit or 0), split[1], fewer=True))
 
 
 def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
-    """Write problems of a suite below `folder/data`, as its real file is laid out."""
+    """Write generated problems of a suite to the file that its loader reads, in `folder/data`."""
     generator = suite.generated
     path = suite.files(True, folder)[0]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -207,8 +249,8 @@ def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> Non
 
 
 def write_generated(folder: Path, data: str, limit: int | None, suites: Iterable[Suite]) -> None:
-    """Write the generated problems of a run on `data` as `write_problems` does; questions of a file
-    are there."""
+    """Write the generated problems of a run on `data` to `folder`, except for files of
+    questions."""
     for suite in suites:
         if suite.questions is None:
             write_problems(folder, suite, drawn(suite, data, limit))
@@ -227,24 +269,31 @@ class Exchange(NamedTuple):
 def read_exchanges(
     path: Path, option: str, suite: str | None = None, count: int | None = None
 ) -> list[Exchange]:
-    """The rows of a file, or the first `count`: of prompt and response, or of a suite's train file.
+    """Read a training file: rows with prompt and response, or in the format of a suite's train
+    file.
 
-    suite: the only one whose format is taken (None: any). Raises UserError, with the command line's
-    `option`, for a file that is too short, and for a bad line, naming it.
+    Args:
+        path: of the file.
+        option: the command line option, for messages.
+        suite: the suite whose format is allowed; None for any.
+        count: of rows, the first ones; None for all.
+
+    Raises:
+        UserError: the file has fewer rows, or a line has none of the formats.
     """
     with explained(f"{option} {path}: cannot be read", OSError, ValueError):
         rows = list(islice(rows_of(path), count))
     if len(rows) < (count or 1):
         raise UserError(f"{option} {path} has {len(rows)} lines; at least {count or 1} are needed")
-    suites = [each for name, each in SUITES.items() if suite in (None, name)]
-    formats = [PLAIN, *(each.training for each in suites if each.training)]
+    suites = [known for name, known in SUITES.items() if suite in (None, name)]
+    formats = [PLAIN, *(known.training for known in suites if known.training)]
     exchanges = []
     for number, row in rows:
         exchange = _exchange(row, formats)
         if exchange is None:
-            wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
+            valid = " or ".join(f'"{form.question}" and "{form.answer}"' for form in formats)
             raise UserError(
-                f"{option} {path}, line {number}: an object with {wanted} is needed, both text that"
+                f"{option} {path}, line {number}: an object with {valid} is needed, both text that"
                 " is not empty"
             )
         exchanges.append(exchange)
@@ -252,7 +301,7 @@ def read_exchanges(
 
 
 def _exchange(row: Any, formats: Iterable[Training]) -> Exchange | None:
-    """A row in the first format that it has; None if it has none of them."""
+    """A row by the first format that it fits; None if it fits none."""
     if not isinstance(row, dict):
         return None
     for form in formats:
@@ -265,23 +314,34 @@ def _exchange(row: Any, formats: Iterable[Training]) -> Exchange | None:
 
 
 class Example(NamedTuple):
-    """A prompt and its response, as ids; all responses of one estimate have the same length."""
+    """A prompt and its response as token ids. All responses of one estimate have the same
+    length."""
 
     prompt: list[int]
     response: list[int]
 
 
 def generated_exchanges(suite: str, count: int, split: str = "train") -> list[Exchange]:
-    """`count` of nano's generated problems. Raises ValueError if there are fewer."""
+    """Generated problems of a suite as exchanges. Raises ValueError if there are fewer than
+    `count`."""
     return [
         Exchange(problem.question, problem.response) for problem in problems(suite, split, count)
     ]
 
 
 def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
-    """The exchanges as ids, every response cut or padded with EOS to `length`. Raises UserError for
-    one too long."""
-    from model_wrappers.chat import encode_question  # torch: not for --help
+    """Exchanges as token ids.
+
+    Args:
+        backbone: the model, for its tokenizer and its longest sequence.
+        exchanges: prompts and responses as text.
+        length: to which every response is cut, or padded with EOS.
+
+    Raises:
+        UserError: a prompt and its response are too long for the model.
+    """
+    # Imports torch, which --help does not wait for.
+    from model_wrappers.chat import encode_question
 
     tokenizer = backbone.text_tokenizer()
     end = [] if backbone.eot_id is None else [backbone.eot_id]

@@ -1,4 +1,4 @@
-"""Texts as judges compare them."""
+"""How judges normalise and compare texts."""
 
 import json
 import unicodedata
@@ -10,12 +10,13 @@ def plain(text: str) -> str:
 
     Source: the Unicode Standard, D145, canonical matching.
     """
+    # Case folding can undo the decomposition, hence NFD before and after it.
     folded = unicodedata.normalize("NFD", text).casefold()
     return " ".join(unicodedata.normalize("NFD", folded).split())
 
 
 def text_of(value: Any) -> str:
-    """A value of a file of questions as text: what is no text as JSON has it."""
+    """A value of a file of questions as text: a number, list or object as JSON writes it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
