@@ -81,7 +81,8 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             # A second pass pays only if enough drafts are accepted; by default it always runs.
             committed = 0
             if len(draft.at_S) >= options.min_span and draft.expected >= options.min_expected:
-                logits_SV = verify(request, block.start, draft, cache)
+                token_S = draft.token_N[: len(draft.at_S)]
+                logits_SV = verify(request, block.start, draft.at_S, token_S, cache)
                 committed = commit_accepted(request, options, step, draft, logits_SV)
             # A step that verified too few still fills its quota, from the draft after those.
             remaining = min(quota, len(masked_N)) - committed
@@ -210,7 +211,7 @@ def expected(draft_SV: Tensor) -> Tensor:
     return torch.exp(-entropy_S).cumprod(0).sum(0, keepdim=True)
 
 
-def verify(request: Request, begin: int, draft: Draft, cache: KeyValues) -> Tensor:
+def verify(request: Request, begin: int, at_S: Tensor, token_S: Tensor, cache: KeyValues) -> Tensor:
     """The targets' logits (S, V), as at block length 1.
 
     Each position of the run has a mask that sees all earlier blocks, and of its own block the clean
@@ -219,18 +220,17 @@ def verify(request: Request, begin: int, draft: Draft, cache: KeyValues) -> Tens
     Args:
         request: the response.
         begin: the block's first position.
-        draft: the drafts.
+        at_S: positions of the drafts.
+        token_S: the drafts.
         cache: keys and values of the draft's pass. The block with its masks is last in it; the
             verification hides that part.
     """
     x_L = request.x_1L[0]
-    at_S = draft.at_S
-    draft_S = draft.token_N[: len(at_S)]
     cached = cache.get_seq_length()
     # The block's tokens up to the run's last mask, causal among themselves; the masks come after.
     chain_C = torch.arange(begin, int(at_S[-1]))
     position_M = torch.cat([chain_C, at_S])
-    ids_M = torch.cat([x_L.index_put((at_S,), draft_S)[chain_C], x_L[at_S]])
+    ids_M = torch.cat([x_L.index_put((at_S,), token_S)[chain_C], x_L[at_S]])
     sees_MC = chain_C < position_M[:, None]
     visible_MK = torch.cat([torch.arange(cached).expand(len(ids_M), -1) < begin, sees_MC], 1)
     visible_MK = torch.nn.functional.pad(visible_MK, (0, len(at_S)))
