@@ -61,7 +61,8 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
     """The largest errors of Lemma 1's two identities, over all positions, x_t, prefixes and tokens.
 
     The first is p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}); the second compares the
-    same posterior with the normalised p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
+    same posterior with p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}),
+    normalised.
     """
     joint = joint_of(table, kernel, t)
     length = table.dim()

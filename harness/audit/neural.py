@@ -185,7 +185,8 @@ def audit_neural(
     """
     sampler = Sampler(seed)
     terms: dict[str, list[torch.Tensor]] = {group.name: [] for group in groups}
-    for group, prompt in progress([(group, prompt) for group in groups for prompt in group.ids]):
+    pairs = [(group, prompt) for group in groups for prompt in group.ids]
+    for group, prompt in progress(pairs):
         terms[group.name].append(
             chain_terms(backbone, prompt, group.gen_length, span, chains, sampler)
         )

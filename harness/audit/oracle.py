@@ -99,9 +99,9 @@ class TableBackbone(RowBackbone):
 class PrefixOracle(TableBackbone):
     """The exact position-conditioned target of a corrupted table.
 
-    At position i it is log p(x_0^i | x_0^{<i}, x_t^{>=i}). Tokens before a position are taken as clean, those from it on as corrupted at level t, and masks
-    as unobserved. Algorithm 1 trains this distribution; Lemma 1 says that it is p(x_0^i | x_t,
-    x_0^{<i}).
+    At position i it is log p(x_0^i | x_0^{<i}, x_t^{>=i}). Tokens before a position are taken as
+    clean, those from it on as corrupted at level t, and masks as unobserved. Algorithm 1 trains
+    this distribution; Lemma 1 says that it is p(x_0^i | x_t, x_0^{<i}).
     """
 
     def __init__(
