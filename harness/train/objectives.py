@@ -182,8 +182,8 @@ def two_stream_loss(
     used_BC: Tensor,
     tokens: int,
 ) -> Tensor:
-    """Cross-entropy under the two-stream mask: of the target, at queries, plus that of the draft, in
-    the context.
+    """Cross-entropy under the two-stream mask: that of the target, at the queries, plus that of the
+    draft, in the context.
 
     Like fef_loss both are sums over positions, divided by the number of response tokens; positions
     before the anchor are left out.
