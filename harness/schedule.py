@@ -157,9 +157,8 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(ScheduleOptions, line, __doc__)
-    schedule = write_schedule(options)
-    error = schedule["error"]
-    print(f"{options.out}: error {error:.3f} nats, uniform {schedule['uniform_error']:.3f}")
+    result = write_schedule(options)
+    print(f"{options.out}: error {result['error']:.3f} nats, uniform {result['uniform_error']:.3f}")
     return 0
 
 

@@ -271,7 +271,7 @@ def audit_law(
     references: dict[str, Measured] = {}
     results = []
     for case in progress(cases(table, unlike, folder / "schedule.json")):
-
+        # The default binds this turn's case: a closure would see the last one.
         def run(sampler: Sampler, case: Case = case) -> Decoded:
             return decode(
                 backbone,
@@ -309,6 +309,7 @@ def law_table(results: list[Result]) -> pd.DataFrame:
             "runs": result.measured.samples or result.measured.branches,
             "forwards": result.measured.forwards,
             "TV": result.distance,
+            # An exact law has the bound 0, which the table leaves empty.
             "95% bound": result.measured.bound() or math.nan,
             "KL": result.divergence,
             "TV to no speculation": (

@@ -50,6 +50,7 @@ def joint_of(table: torch.Tensor, kernel: Kernel, t: float) -> torch.Tensor:
     """p(x_0, x_t), shape (R,) * 2d: the clean tokens' axes, then the corrupted ones'."""
     length = table.dim()
     joint = (table / table.sum()).reshape(table.shape + (1,) * length)
+    # Tokens are corrupted independently: p(x_t | x_0) is a product over the positions.
     for position in range(length):
         shape = [1] * (2 * length)
         shape[position] = shape[length + position] = table.shape[0]
@@ -251,6 +252,7 @@ def audit_chains(
             SELF_CHECK: {"window": 2, "draft": unlike},
         }
 
+        # The default binds this turn's model: a closure would see the last one.
         def law(model: Backbone = backbone, **settings: Any) -> Measured:
             def run(sampler: Sampler) -> Decoded:
                 return decode(

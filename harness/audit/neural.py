@@ -79,6 +79,7 @@ def prompts_of(
             groups.append(Prompts(suite, ids, gen_length or suite_named(suite).generated.length))
         return groups
     with explained(f"{file} cannot be read", OSError, ValueError):
+        # Not splitlines, which also cuts at U+2028 and others that a JSON text may contain.
         lines = file.read_text(encoding="utf-8").split("\n")
     ids = []
     for number, line in enumerate(lines, 1):
@@ -203,6 +204,7 @@ def draw_neural(table: pd.DataFrame, folder: Path) -> None:
     bound."""
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
+    # The line over all groups stands out; it is there only beside others.
     for name in table:
         style: dict[str, Any] = {"color": "black", "linewidth": 2} if name == "all" else {}
         axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)

@@ -57,6 +57,7 @@ def neural_inputs(options: AuditOptions) -> NeuralInputs:
 
 def law(options: AuditOptions) -> Section:
     """Every decoder's output law on an oracle whose joint is known."""
+    # DDOSP reads its schedule from a file.
     with tempfile.TemporaryDirectory() as scratch:
         results = exact.audit_law(
             options.tokens, options.positions, budget_of(options), Path(scratch), progress("law")
