@@ -11,7 +11,8 @@ from harness.errors import UserError, one_line_errors
 from model_wrappers.options import meant
 
 CONFIGS = Path(__file__).resolve().parents[1] / "model_wrappers" / "configs"  # of OpenCompass
-# name -> its module, options that it begins with, what it does
+# Command -> its module, the options that are always passed first, and its line of help. Modules
+# are imported by name when a command runs: importing all of them would take seconds.
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "run": ("harness.run", (), "problems through decoders: timed, recorded, scored, with tables"),
     "plan": ("harness.run", ("--plan",), "what such a run will cost; nothing is written"),
@@ -33,7 +34,7 @@ USAGE = "\n".join(
     [
         "usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help",
         "",
-        *(f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()),
+        *(f"  {name:11} {help_text}" for name, (_, _, help_text) in COMMANDS.items()),
         "  opencompass OpenCompass's own command, with our model files; alone it prints their"
         " folder",
         "  lm-eval     lm-evaluation-harness's own command, with the model fef-dllm",
@@ -56,7 +57,8 @@ def main(line: list[str] | None = None) -> int:
             f"there is no command {name}{meant(name, [*COMMANDS, 'opencompass', 'lm-eval'])}"
         )
     module, options, _ = COMMANDS[name]
-    sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
+    sys.argv[0] = f"fef-dllm {name}"  # usage messages begin with it
+    # --help stands alone: --status would take it for its value.
     code: int = import_module(module).main(
         rest if {"-h", "--help"} & {*rest} else [*options, *rest]
     )
@@ -64,10 +66,10 @@ def main(line: list[str] | None = None) -> int:
 
 
 def opencompass(line: list[str]) -> int:
-    """OpenCompass's command, which finds the model files of CONFIGS by their names; without
-    options, their folder.
+    """Run OpenCompass's command with the model files in CONFIGS; without options print that folder.
 
-    Raises UserError for a --config-dir of the user's.
+    Raises:
+        UserError: the user gives another --config-dir.
     """
     if not line:
         print(CONFIGS)
@@ -77,25 +79,27 @@ def opencompass(line: list[str]) -> int:
             "fef-dllm opencompass sets --config-dir; with another one use the command opencompass"
             " itself"
         )
-    from opencompass.cli.main import main as theirs  # takes seconds to import
+    from opencompass.cli.main import main as run_opencompass  # takes seconds to import
 
+    # OpenCompass's main takes no arguments: it reads the process's command line.
     sys.argv = ["opencompass", *line, "--config-dir", str(CONFIGS)]
-    theirs()
+    run_opencompass()
     return 0
 
 
 def lm_eval(line: list[str]) -> int:
-    """lm-evaluation-harness's command, which finds the model fef-dllm. Raises UserError if it is
-    not installed."""
+    """Run lm-evaluation-harness's command, which then knows the model fef-dllm. Raises UserError if
+    it is not installed."""
     if find_spec("lm_eval") is None:
         raise UserError(
             "fef-dllm lm-eval needs lm-evaluation-harness, which is not installed: pip install"
             " 'lm-eval>=0.4.10'"
         )
-    from model_wrappers.lm_eval_model import main as theirs  # takes seconds to import
+    from model_wrappers.lm_eval_model import main as run_lm_eval  # takes seconds to import
 
-    logging.disable(logging.NOTSET)  # it says in warnings which settings of a task it overrides
-    theirs(line)
+    # Its warnings, which `command` turned off, say which settings of a task it overrides.
+    logging.disable(logging.NOTSET)
+    run_lm_eval(line)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12);
+"""Parse lists of a command line whose elements can have arguments: `llada, fef(steps=3,window=12);
 mine=./q.jsonl(judge=number)`.
 
 Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or
-bare text. A function of a Python file that an element names is imported here.
+bare text. A function of a Python file that an element names is imported here, too.
 """
 
 import ast
@@ -18,28 +18,34 @@ from model_wrappers.decoders.files import import_file
 
 PAIRS = {")": "(", "]": "[", "}": "{"}
 WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
-BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # text that needs no quotes
+BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # a text that needs no quotes
 QUOTED = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""", re.DOTALL)
 LITERAL_ERRORS = (ValueError, SyntaxError, TypeError)
 
 
 def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list[str]:
-    """The elements of a list, without empty ones; `quotes`: what is in quotes is not cut.
+    """The elements of a list, without empty ones.
 
-    Raises UserError for brackets or quotes that do not match.
+    Args:
+        text: the list.
+        separators: characters that separate elements.
+        quotes: whether quotes protect the separators in them.
+
+    Raises:
+        UserError: brackets or quotes that do not match.
     """
     parts = []
-    begun = 0
-    for at, sign, depth in _signs(text, quotes):
-        if sign in separators and depth == 0:
-            parts.append(text[begun:at])
-            begun = at + 1
-    return [part.strip() for part in [*parts, text[begun:]] if part.strip()]
+    start = 0
+    for position, character, depth in _characters(text, quotes):
+        if character in separators and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [part.strip() for part in [*parts, text[start:]] if part.strip()]
 
 
 def alternatives(text: str) -> list[str]:
-    """An element with one value for each argument, for all that are given: "a(b=1|2)" is "a(b=1)"
-    and "a(b=2)".
+    """All elements that an element with several values stands for: "a(b=1|2)" for "a(b=1)" and
+    "a(b=2)".
 
     Raises UserError as `elements_of` does.
     """
@@ -56,22 +62,22 @@ def alternatives(text: str) -> list[str]:
 
 
 def expanded(text: str) -> list[str]:
-    """The elements of a list, those with several values as one for each."""
+    """The elements of a list, with the `alternatives` of each."""
     return [alternative for element in elements_of(text) for alternative in alternatives(element)]
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """An element's head and its arguments: "a(b=1, c=x)" is ("a", {"b": 1, "c": "x"}), "a" is ("a",
-    {}).
+    """An element's head and arguments: ("a", {"b": 1, "c": "x"}) for "a(b=1, c=x)".
 
-    Raises UserError for an argument that is no name=value, and for one that is there twice.
+    Raises:
+        UserError: an argument that is no name=value, or that is there twice.
     """
     start = _start_of_arguments(text)
     if start is None:
         return text.strip(), {}
     arguments: dict[str, Any] = {}
     for part in elements_of(text[start + 1 : -1], ",", quotes=True):
-        name, equals, value = (each.strip() for each in part.partition("="))
+        name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name.isidentifier() or not value or name in arguments:
             wrong = f"{name} is there twice" if name in arguments else f"{part!r} is no argument"
             raise UserError(f"{text}: {wrong}; write name=value, separated by commas")
@@ -80,25 +86,26 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """The value that a text stands for: a number, a truth, nothing, quoted text, a list; else the
-    text as it is."""
+    """The value that a text stands for: a number, a boolean, None, quoted text or a list; any other
+    text is itself."""
     if text in WORDS:
         return WORDS[text]
     try:
         value = ast.literal_eval(text)
     except LITERAL_ERRORS:
         return text
+    # Python has further literals, such as tuples and sets, which are no values of options.
     return value if isinstance(value, int | float | str | list) else text
 
 
 def format_call(head: str, arguments: dict[str, Any]) -> str:
-    """The canonical text of an element, which `parse_call` reads again: its arguments in the order
-    of their names."""
+    """The canonical text of an element, with its arguments sorted by name; `parse_call` reads it
+    back."""
     return f"{head}({','.join(_formatted(arguments))})" if arguments else head
 
 
 def format_label(arguments: dict[str, Any]) -> str:
-    """Arguments as a label has them: of a path its last part alone."""
+    """Arguments for a label: like `format_call`, but of a path only the file's name."""
     values = {
         name: value.name if isinstance(value, PurePath) else value
         for name, value in arguments.items()
@@ -116,52 +123,53 @@ def _formatted(arguments: dict[str, Any]) -> Iterator[str]:
             text = f"[{','.join(map(repr, value))}]"
         else:
             text = str(value)
+            # Quoted if it would be read back as something else, such as a text "1" as a number.
             if not BARE.fullmatch(text) or parse_value(text) != text:
                 text = json.dumps(text, ensure_ascii=False)
         yield f"{name}={text}"
 
 
-def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
-    """Every sign outside quotes with its place and the number of brackets around it; a bracket is
-    outside itself.
-
-    Quotes count within brackets, outside them only with `quotes`: a path may have them.
-    """
+def _characters(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
+    """Every character outside quotes, as (position, character, number of brackets around it)."""
     opened = ""
-    at = 0
-    while at < len(text):
-        sign = text[at]
-        if sign in "\"'" and (quotes or opened):
-            quoted = QUOTED.match(text, at)
+    position = 0
+    while position < len(text):
+        character = text[position]
+        # Outside brackets an apostrophe may be part of a path.
+        if character in "\"'" and (quotes or opened):
+            quoted = QUOTED.match(text, position)
             if quoted is None:
-                raise UserError(f"{text}: a {sign} is not closed")
-            at = quoted.end()
+                raise UserError(f"{text}: a {character} is not closed")
+            position = quoted.end()
             continue
-        if sign in PAIRS:
-            if not opened.endswith(PAIRS[sign]):
-                raise UserError(f"{text}: a {sign} closes nothing")
+        # A bracket, opening or closing, counts as outside of itself.
+        if character in PAIRS:
+            if not opened.endswith(PAIRS[character]):
+                raise UserError(f"{text}: a {character} closes nothing")
             opened = opened[:-1]
-        yield at, sign, len(opened)
-        if sign in PAIRS.values():
-            opened += sign
-        at += 1
+        yield position, character, len(opened)
+        if character in PAIRS.values():
+            opened += character
+        position += 1
     if opened:
         raise UserError(f"{text}: a {opened[-1]} is not closed")
 
 
 def _start_of_arguments(text: str) -> int | None:
-    """Where the brackets begin that an element ends with; None if it ends otherwise."""
+    """Where the brackets begin with which an element ends; None if it ends without any."""
+    # A path may have brackets of its own, so that the last pair counts, and only at the end.
     start = None
-    for at, sign, depth in _signs(text, quotes=False):
-        if depth == 0 and sign == "(":
-            start = at
-        if depth == 0 and sign == ")" and at == len(text) - 1:
+    for position, character, depth in _characters(text, quotes=False):
+        if depth == 0 and character == "(":
+            start = position
+        if depth == 0 and character == ")" and position == len(text) - 1:
             return start
     return None
 
 
 def import_function(path: Path, name: str) -> Callable[..., Any]:
-    """A function of a file. Raises UserError for one that is not there or cannot be imported."""
+    """A function of a Python file. Raises UserError if there is none, or its import fails."""
+    # Any exception: the file is the user's code, and may even exit.
     with explained(f"{path}:{name} cannot be imported", BaseException):
         function: Callable[..., Any] = getattr(import_file(path), name)
         return function

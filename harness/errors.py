@@ -11,25 +11,28 @@ class UserError(Exception):
 
 @contextmanager
 def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iterator[None]:
-    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and
-    what to do instead.
+    """Turn exceptions of these kinds in the block into a UserError, but for Ctrl-C.
 
-    Ctrl-C stays what it is.
+    Args:
+        what: what cannot be done.
+        kinds: of exceptions, such as OSError.
+        instead: what the user can do about it.
     """
     try:
         yield
     except kinds as error:
         if isinstance(error, KeyboardInterrupt):
             raise
+        # An OSError's text repeats the path and has a number; its strerror is the reason alone.
         reason = getattr(error, "strerror", None) or str(error)
+        # "KeyError: x", because the text of some of Python's exceptions is a bare name.
         if type(error).__module__ == "builtins" and not isinstance(error, OSError | ValueError):
-            reason = f"{type(error).__name__}: {reason}"  # without it some are a bare name
+            reason = f"{type(error).__name__}: {reason}"
         raise UserError(f"{what}: {reason}" + (f"; {instead}" if instead else "")) from error
 
 
 def one_line_errors(main: Callable[[], int]) -> int:
-    """Run a command line; what can go wrong for a user becomes one line on stderr and exit code
-    2."""
+    """Run a command line; errors that a user can cause are one line on stderr and exit code 2."""
     try:
         return main()
     except (UserError, ValueError, OSError) as error:

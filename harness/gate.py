@@ -47,7 +47,8 @@ def main(line: list[str] | None = None) -> int:
     within = options.accuracy is not None or options.speed is not None
     if within and options.against is None:
         raise UserError("--accuracy and --speed compare two runs: add --against OLD, the older one")
-    # threads that spin take another process's time
+    # Set before torch is imported: threads that spin while they wait take the time of the process
+    # that is measured.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from harness.measures.seconds import read_measured
     from harness.records.store import read_run
@@ -55,6 +56,8 @@ def main(line: list[str] | None = None) -> int:
     from harness.regression.speed import judge_speed
     from harness.regression.tolerance import judge_runs
 
+    # Tolerances compare speed, which an untimed run has in its folder `speed`; tokens and verdicts
+    # are compared as recorded.
     read = read_measured if within else read_run
     run = read(options.run)
     passed = True
@@ -80,6 +83,6 @@ def main(line: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # OpenCompass and its packages log every step; errors still show
+    # OpenCompass and its packages log every step; errors still show.
     logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

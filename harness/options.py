@@ -1,4 +1,4 @@
-"""Command lines made from structs: every command has one, whose fields are its options."""
+"""Command lines made from dataclasses: every command has one, whose fields are its options."""
 
 import argparse
 import math
@@ -33,7 +33,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def command_name() -> str:
-    """The command fef-dllm as it can be typed here: its name, or where it lies."""
+    """How to type the command fef-dllm here: its name if it is on the PATH, else its path."""
     if shutil.which("fef-dllm"):
         return "fef-dllm"
     return os.path.relpath(Path(sys.executable).with_name("fef-dllm"))
@@ -48,8 +48,16 @@ def option(
     group: str = "",
     **argument: Any,
 ) -> Any:
-    """A field with its help, default and range. positional: without a flag, as those with `nargs`
-    are if nothing is said. group: in --help, of this field and those after it that name none."""
+    """A field of a command's dataclass.
+
+    Args:
+        help: text of --help.
+        default: the value if the option is not on the command line.
+        least, most: the range of a number.
+        positional: whether it has no flag (default: as `nargs` is among the further arguments).
+        group: heading in --help, of this field and those after it that name none.
+        argument: further keyword arguments of argparse.
+    """
     positional = "nargs" in argument if positional is None else positional
     metadata = {
         "least": least,
@@ -62,12 +70,18 @@ def option(
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Options of this kind with these values, by field name, and `named`, the names; None and False
-    are no value.
+    """An instance of a command's dataclass, with checked values.
 
-    Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
+    Its further attribute `named` has the names of the options that got a value.
+
+    Args:
+        kind: the dataclass.
+        values: by field name; None and False count as no value.
+
+    Raises:
+        UserError: an unknown name, or a value of a wrong type or out of its range.
     """
-    known = {each.name: each for each in fields(kind)}
+    known = {spec.name: spec for spec in fields(kind)}
     hints = get_type_hints(kind)
     converted = {}
     for name, value in values.items():
@@ -81,18 +95,19 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         flag = _flag(name)
         converted[name] = _converted(value, hints[name], flag)
         _check_range(converted[name], known[name].metadata, f"{flag} {value}")
-    made = kind(**converted)
-    # a usual value that was given is not one that was left out
-    vars(made)["named"] = frozenset(converted)
-    return made
+    options = kind(**converted)
+    # An option that was set to its default is not one that was left out. The dataclass is frozen:
+    # hence vars().
+    vars(options)["named"] = frozenset(converted)
+    return options
 
 
 def _converted(value: Any, hint: Any, flag: str) -> Any:
-    """A value as its option's type has it. Raises UserError for one of another type."""
+    """A value converted to its option's type. Raises UserError if that is impossible."""
     try:
         return msgspec.convert(value, hint, dec_hook=path_from)
     except msgspec.ValidationError as error:
-        # no text stands for it
+        # A user cannot type None, so the message leaves it out.
         wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")
         raise UserError(f"{flag} {value!r} must be {wanted}") from error
 
@@ -124,29 +139,29 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     )
     hints = get_type_hints(kind)
     group: argparse._ActionsContainer = parser
-    for each in fields(kind):
-        metadata = each.metadata
+    for spec in fields(kind):
+        metadata = spec.metadata
         if metadata["group"]:
             group = parser.add_argument_group(metadata["group"])
-        argument = _argument(hints[each.name]) | metadata["argument"]
+        argument = _argument(hints[spec.name]) | metadata["argument"]
         if metadata["positional"]:
-            parser.add_argument(each.name, **argument)
+            parser.add_argument(spec.name, **argument)
         else:
-            group.add_argument(_flag(each.name), **argument)
+            group.add_argument(_flag(spec.name), **argument)
     values, unknown = parser.parse_known_args(line)
     if unknown:
         name = unknown[0].partition("=")[0]
         if not name.startswith("-"):
             raise UserError(f"{name} is one argument too many; --help has all options")
         raise UserError(
-            f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}"
+            f"unknown option {name}{meant(name, [_flag(spec.name) for spec in fields(kind)])}"
         )
     return checked(kind, vars(values))
 
 
 def _argument(hint: Any) -> dict[str, Any]:
-    """What argparse is told of a type; what it takes for text `checked` converts."""
-    # the first type of a union
+    """Keyword arguments of argparse for a type; what stays text here `checked` converts."""
+    # Of a union, such as int | None, the first type counts.
     first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
     choices = get_args(first)
     if choices:
@@ -162,20 +177,20 @@ class _Help(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = text.strip().split("\n\n")
         return "\n\n".join(
-            each if each.startswith(" ") else textwrap.fill(each, width) for each in parts
+            part if part.startswith(" ") else textwrap.fill(part, width) for part in parts
         )
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line, as all others."""
+    """A parser whose errors are UserErrors, of one line as all others."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; --help has all options")
 
 
 def _plain(value: Any) -> Any:
-    """A value without the types that Python has beside it: paths as text, numbers of numpy as
-    numbers."""
+    """A value that msgspec can convert: paths and torch's dtypes as text, numpy's numbers as
+    Python's, lists as tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     if isinstance(value, PurePath) or type(value).__module__ == "torch":

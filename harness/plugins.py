@@ -1,11 +1,11 @@
 """Plugins: files and modules from outside this repository with decoders, presets, suites and model
 families.
 
-A plugin registers what it brings when it is imported, by `register` and `register_family` of
+A plugin registers its parts when it is imported, by `register` and `register_family` of
 model_wrappers and `register_preset` and `register_suite` of this file. `--plugin` takes a file, a
-module, or an entry point in the group GROUP; installed ones are loaded for every run. One whose
-code has changed meanwhile is imported again. A run notes those that it used, with a hash of their
-syntax trees, in which comments and layout do not count.
+module, or an entry point in the group GROUP; installed entry points are loaded for every run. A
+plugin whose code has changed is imported again. A run records the plugins that it used, with a hash
+of their syntax trees, in which comments and layout do not count.
 """
 
 import ast
@@ -61,6 +61,7 @@ def register_preset(name: str, preset: Preset) -> Preset:
     Raises:
         ValueError: a bad preset, or a name that is taken.
     """
+    # The same preset again is no error: a module may be imported twice.
     if PRESETS.get(name) == preset:
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
@@ -103,11 +104,11 @@ def register_suite(suite: Suite) -> Suite:
 
 
 def _check_prompt(suite: str, generator: Generator) -> None:
-    """Raise ValueError for a prompt without a column of the problems, the same for every
-    problem."""
-    asked = " ".join(part["prompt"] for part in generator.rounds)
-    named = re.findall(r"\{(\w+)\}", asked)
-    if not {*named} & {*generator.columns}:
+    """Raise ValueError for a prompt without a column of the problems, which would be the same for
+    every problem."""
+    prompts = " ".join(part["prompt"] for part in generator.rounds)
+    names = re.findall(r"\{(\w+)\}", prompts)
+    if not {*names} & {*generator.columns}:
         raise ValueError(
             f"suite {suite}: no turn of its rounds has one of its columns, as"
             f" {{{generator.columns[0]}}}"
@@ -115,17 +116,22 @@ def _check_prompt(suite: str, generator: Generator) -> None:
 
 
 def load(plugin: str) -> PluginName:
-    """Import a plugin, unless this process has its code already: a file, a module, or the name of
-    an entry point.
+    """Import a plugin, unless this process has imported the same code already.
 
-    Raises UserError for one that cannot be imported, and for one that registers nothing or a name
-    that is taken.
+    Args:
+        plugin: a file, a module, or the name of an entry point.
+
+    Returns:
+        What a run records of it.
+
+    Raises:
+        UserError: it cannot be imported, or registers nothing or a name that is taken.
     """
-    module, path, files = _found(plugin)
+    module, path, files = _locate(plugin)
     sha256 = syntax_hash(files)
     if path not in _loaded or _loaded[path].sha256 != sha256:
         _loaded[path] = PluginName(
-            plugin, str(path), sha256, _registered(plugin, module, path, files)
+            plugin, str(path), sha256, _import_plugin(plugin, module, path, files)
         )
     return _loaded[path]
 
@@ -148,7 +154,9 @@ def load_all(plugins: Iterable[str]) -> None:
 
 
 def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginName]:
-    """The loaded plugins of which a run uses something; model_types: of its models."""
+    """The loaded plugins with a decoder, preset, suite or model family of a run; model_types: those
+    of its models."""
+    # The key of a method from a preset begins with the preset's name, as "name(tau=0.9)".
     used = {
         "decoders": {method.method for method in config.methods.values()},
         "presets": {re.split(r"[+(]", key)[0] for key in config.methods},
@@ -163,24 +171,25 @@ def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginNa
 
 
 def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
-    """Load again those plugins of a run that brought one of these suites; stderr names one that has
-    changed."""
-    for each in recorded:
-        brought = ", ".join(sorted({*suites} & {*each.registered.get("suites", [])}))
-        if not brought:
+    """Load again those plugins of a run that registered one of these suites; a changed one is named
+    on stderr."""
+    for record in recorded:
+        names = ", ".join(sorted({*suites} & {*record.registered.get("suites", [])}))
+        if not names:
             continue
-        plugin = each.path if each.plugin.endswith(".py") else each.plugin
-        if load(plugin).sha256 != each.sha256:
+        # A file was named relative to the folder that the run was started in.
+        plugin = record.path if record.plugin.endswith(".py") else record.plugin
+        if load(plugin).sha256 != record.sha256:
             print(
-                f"suite {brought} is of the plugin {plugin}, which has changed since the run was"
+                f"suite {names} is of the plugin {plugin}, which has changed since the run was"
                 " made",
                 file=sys.stderr,
             )
 
 
 def blame(decoder: Decoder, error: BaseException) -> str | None:
-    """What went wrong in a decoder from outside, in one line with its file; None if it is not the
-    decoder's doing."""
+    """One line on an error in a decoder of a plugin, with the plugin's file; None if the decoder is
+    ours or not to blame."""
     source = decoder.source
     if isinstance(source, str):
         return None
@@ -196,19 +205,20 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
     return f"plugin {where}: decoder {name_of(decoder)}: {type(error).__name__}: {error}"
 
 
-def _check_name(what: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
+def _check_name(kind: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
     if name in taken:
-        raise ValueError(f"a {what} {name!r} is there already; choose another name")
+        raise ValueError(f"a {kind} {name!r} is there already; choose another name")
     if not pattern.fullmatch(name):
-        raise ValueError(f"the name of a {what} must match {pattern.pattern}, not {name!r}")
+        raise ValueError(f"the name of a {kind} must match {pattern.pattern}, not {name!r}")
 
 
-def _registered(
+def _import_plugin(
     plugin: str, module: str, path: Path, files: Collection[Path]
 ) -> dict[str, list[str]]:
-    """Import a plugin, a module's name or a file: the names it registers, by kind.
+    """Import a plugin, and return the names that it registers, by kind.
 
-    What it registered before its code changed goes. After a UserError all is as it was.
+    Names that it registered before its code changed are removed first. After a UserError the
+    registries are as before.
     """
     from model_wrappers.backbones.registry import FAMILIES  # torch: not for --help
 
@@ -231,7 +241,7 @@ def _registered(
             kind: [name for name in registry if name not in others[kind]]
             for kind, registry in registries.items()
         }
-        # A module that was imported before has registered its decoders then.
+        # A module that the process has imported otherwise registered its decoders at that time.
         added["decoders"] = list(dict.fromkeys([*added["decoders"], *_decoders_in(path)]))
         _check_added(added)
     except (Exception, SystemExit) as error:  # whatever its code raises
@@ -279,8 +289,8 @@ def _forget(
 
 
 def _reason(error: BaseException, path: Path) -> str:
-    """What an error says, after the line of the plugin's file where there is one: ", line N:
-    ..."."""
+    """The text of an error, after the line of the plugin's file if it has one: ", line N: ..."."""
+    # The last frame in the file is the nearest to the error.
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == str(path):
@@ -293,9 +303,12 @@ def _reason(error: BaseException, path: Path) -> str:
     return f"{f', line {line}' if line else ''}: {' '.join(text.split())}"
 
 
-def _found(plugin: str) -> tuple[str, Path, list[Path]]:
-    """What a plugin stands for (a file's or a module's name), its file, and the files of its code:
-    those that a file imports from its folder, or a package's Python files. Raises UserError."""
+def _locate(plugin: str) -> tuple[str, Path, list[Path]]:
+    """The name of a plugin's file or module, its file, and all files of its code.
+
+    These are the files that it imports from its folder, or all Python files of its package. Raises
+    UserError if there is no such plugin.
+    """
     name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(
         plugin, plugin
     )
@@ -304,15 +317,15 @@ def _found(plugin: str) -> tuple[str, Path, list[Path]]:
         with explained(f"plugin {plugin}: there is no such file", OSError):
             path.read_bytes()
         return name, path, with_helpers(path)
-    # of the package that it is in, or a name that is none
+    # Finding a submodule imports its package, whose code may raise anything.
     with explained(f"plugin {plugin}", Exception, SystemExit):
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
         package = importlib.util.find_spec(name.partition(".")[0])
-    if found is None or found.origin is None or not found.has_location or package is None:
+    if spec is None or spec.origin is None or not spec.has_location or package is None:
         raise UserError(
             f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point"
             f" of {GROUP}"
         )
-    path = Path(found.origin)
+    path = Path(spec.origin)
     folders = package.submodule_search_locations
     return name, path, sorted(Path(folders[0]).rglob("*.py")) if folders else with_helpers(path)

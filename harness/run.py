@@ -96,50 +96,52 @@ def evaluate(
             )
     if other := [name for name in COMMANDS if options.get(name)]:
         raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
-    given = {
+    values = {
         "methods": _elements(methods),
         "suite": _elements(suites),
         "model": model,
         "limit": limit,
         **options,
     }
-    usual = RunOptions()
+    # A default counts as left out, so that --resume takes the value of the run instead.
+    defaults = RunOptions()
     for name in ("methods", "suite", "model"):
-        if given[name] == getattr(usual, name):  # not given: --resume then takes the run's
-            del given[name]
+        if values[name] == getattr(defaults, name):
+            del values[name]
+    # Whoever calls from Python may have set a level, which must not change for good.
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # as the command does
     try:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            folder = run(checked(RunOptions, given), Path(scratch))
+            folder = run(checked(RunOptions, values), Path(scratch))
     finally:
         logging.disable(before)
     return open_run(folder)
 
 
-def _elements(given: Any) -> Any:
-    """Elements of a list as the command has them: text, or a tuple."""
-    if callable(given):
-        return (given,)
-    return given if isinstance(given, str) else tuple(given)
+def _elements(values: Any) -> Any:
+    """Methods or suites as the command's options have them: text, or a tuple."""
+    if callable(values):
+        return (values,)
+    return values if isinstance(values, str) else tuple(values)
 
 
 def _signature() -> inspect.Signature:
-    """Of `evaluate`, with the options by name, type and default, as editors show them."""
-    own = inspect.signature(evaluate)
+    """The signature of `evaluate` with the options in place of **options, for editors to show."""
+    signature = inspect.signature(evaluate)
     hints = get_type_hints(RunOptions)
-    given = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     options = [
         inspect.Parameter(
-            each.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=each.default,
-            annotation=hints[each.name],
+            default=field.default,
+            annotation=hints[field.name],
         )
-        for each in fields(RunOptions)
-        if each.name not in {"suite", *own.parameters, *COMMANDS}
+        for field in fields(RunOptions)
+        if field.name not in {"suite", *signature.parameters, *COMMANDS}
     ]
-    return own.replace(parameters=[*given, *options])
+    return signature.replace(parameters=[*named, *options])
 
 
 evaluate.__signature__ = _signature()  # type: ignore[attr-defined]
@@ -161,7 +163,7 @@ def open_run(folder: str | Path) -> Evaluation:
 
 
 def plan(options: RunOptions, scratch: Path) -> None:
-    """Print what a run will cost; nothing is written. `scratch` receives what is not kept."""
+    """Print what a run will cost, and write nothing; `scratch` is a folder for temporary files."""
     from harness.runs.record import announcement
     from harness.runs.resolve import resolve
 
@@ -172,10 +174,14 @@ def plan(options: RunOptions, scratch: Path) -> None:
 
 
 def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
-    """Who decodes a run, ready while the context lasts: its workers, or this process. Raises
-    UserError or ValueError.
+    """The pool that decodes a run, as a context manager: Ray's workers, or this process.
 
-    scratch: for generated problems, and what else is not kept.
+    Args:
+        run: resolved.
+        scratch: a folder for generated problems and other temporary files.
+
+    Raises:
+        UserError or ValueError: what cannot be loaded.
     """
     if run.workers is not None:
         from harness.cluster.pool import RayPool
@@ -187,8 +193,16 @@ def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPo
 
 
 def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
-    """Do a run, with `tables` or without; returns its folder. `scratch` receives what is not
-    kept."""
+    """Decode, record and score a run.
+
+    Args:
+        options: of the command.
+        scratch: a folder for temporary files.
+        tables: whether tables are made.
+
+    Returns:
+        The run's folder.
+    """
     with redirect_stdout(io.StringIO()) if options.quiet else nullcontext():
         return _run(options, scratch, tables)
 
@@ -209,7 +223,8 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
         for line in unscored(resolved, options.unsafe_code_execution):
             print(line, file=sys.stderr)
         with pool_for(resolved, scratch) as pool:
-            if options.overwrite:  # not before all is there that the new run needs
+            # Old records are removed only once everything that the new run needs is loaded.
+            if options.overwrite:
                 remove_records(folder)
             if config.threads is None:
                 print(f"decodes as with --threads {pool.config.threads}, the fastest number here")
@@ -221,14 +236,16 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
             )
         )
         if tables:
-            beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(
+            # With the paper's main methods on any of its suites its numbers are worth a table.
+            in_paper = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(
                 PAPER_SUITES
             )
-            paper = ["--paper"] if beside else []
+            paper = ["--paper"] if in_paper else []
             follow("render", folder, "the tables were not made", options.quiet, *paper)
     if config.traced:
         follow("report", folder, "the report was not made", options.quiet)
     print(next_steps(folder, next(iter(config.methods)), config.traced))
+    # Last, and as an error: whoever starts the command must see that the record is incomplete.
     if left_out:
         named = "; ".join(
             f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items()
@@ -240,7 +257,7 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
 
 
 def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
-    """A line for what will not be scored on this machine, none where everything will.
+    """A line on the suites that cannot be scored on this machine; [] if all can be.
 
     Args:
         run: resolved.
@@ -261,7 +278,7 @@ def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Ctrl-C says how the run in a folder goes on."""
+    """Add to a Ctrl-C in the block how the run in a folder goes on."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -294,6 +311,6 @@ def next_steps(folder: Path, reference: str, traced: bool) -> str:
 
 
 if __name__ == "__main__":
-    # OpenCompass and its packages log every step; errors still show
+    # OpenCompass and its packages log every step; errors still show.
     logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -55,8 +55,12 @@ class ScheduleOptions:
 
 
 def purpose_of(options: ScheduleOptions) -> "Purpose":
-    """What the schedule is for: lengths and options as a run has them, unless given. Raises
-    ValueError for bad ones."""
+    """What the schedule is for: lengths and options of the command, by default those of a run.
+
+    Raises:
+        UserError: several suites.
+        ValueError: lengths or steps that do not divide.
+    """
     from harness.methods.schedules import END_OPTIONS, Purpose
     from model_wrappers.api import check_lengths
     from model_wrappers.decoders.llada import steps_per_block
@@ -67,11 +71,12 @@ def purpose_of(options: ScheduleOptions) -> "Purpose":
     settings = suites[0].settings_for(
         options.model, options.model == "nano" or options.responses == "generated"
     )
-    usual = settings.get("options", {})
-    given = {name: getattr(options, name) for name in END_OPTIONS}
-    ends = {
-        name: usual.get(name, False) if value is None else value for name, value in given.items()
-    }
+    # A schedule is for decoding with the same treatment of EOS, so these are part of its purpose.
+    defaults = settings.get("options", {})
+    end_options = {}
+    for name in END_OPTIONS:
+        value = getattr(options, name)
+        end_options[name] = defaults.get(name, False) if value is None else value
     length = settings["gen_length"] if options.gen_length is None else options.gen_length
     block = (
         min(settings.get("block_length", length), length)
@@ -79,14 +84,21 @@ def purpose_of(options: ScheduleOptions) -> "Purpose":
         else options.block_length
     )
     check_lengths(length, block)
+    # Every block needs a step at least.
     steps = max(length // 2, length // block) if options.steps is None else options.steps
     steps_per_block(length, block, steps)
-    return Purpose(options.model, suites[0].name, length, block, steps, **ends)
+    return Purpose(options.model, suites[0].name, length, block, steps, **end_options)
 
 
 def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
-    """Estimate a schedule and write it; returns the file's content. Raises UserError or ValueError
-    for what cannot be done."""
+    """Estimate a schedule and write it as JSON.
+
+    Returns:
+        The file's content.
+
+    Raises:
+        UserError or ValueError: options that cannot be used, or a file that exists.
+    """
     import transformers
 
     from harness.methods.schedules import estimate_profiles, make_schedule
@@ -134,7 +146,7 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
         "environment": describe(options.device, str(backbone.dtype).removeprefix("torch.")),
         **make_schedule(profiles, purpose.steps * purpose.block_length // purpose.gen_length),
     }
-    # a key a line
+    # One line per key: indented JSON would put each of thousands of numbers on a line.
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     with explained(f"cannot write {options.out}", OSError):
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -145,8 +157,8 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(ScheduleOptions, line, __doc__)
-    made = write_schedule(options)
-    print(f"{options.out}: error {made['error']:.3f} nats, uniform {made['uniform_error']:.3f}")
+    result = write_schedule(options)
+    print(f"{options.out}: error {result['error']:.3f} nats, uniform {result['uniform_error']:.3f}")
     return 0
 
 

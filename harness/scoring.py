@@ -38,18 +38,19 @@ def main(line: list[str] | None = None) -> int:
         raise UserError(f"{options.run} holds no items yet; there is nothing to score")
     with exclusive(options.run):
         print(describe_scoring(score_run(options.run, options.unsafe_code_execution)))
-    again = options_of_tables(options.run / "tables", list(run.config.methods))
-    follow("render", options.run, "the tables were not made", False, *again)
+    # Tables and report show verdicts, so both are made again as they were made before.
+    render_options = options_of_tables(options.run / "tables", list(run.config.methods))
+    follow("render", options.run, "the tables were not made", False, *render_options)
     if (options.run / "report" / "index.html").exists():
         follow("report", options.run, "the report was not made", False)
     return 0
 
 
 def options_of_tables(folder: Path, methods: list[str]) -> list[str]:
-    """The options of tables/render.py that a folder of tables was made with, as its files show.
+    """The options of tables/render.py that a folder of tables was made with, judging by its files.
 
     Args:
-        folder: it need not be there.
+        folder: of tables; it need not exist.
         methods: of the run.
     """
     import pandas as pd

@@ -1,8 +1,9 @@
-"""The statistics of comparisons, on paired items: intervals and tests of shares, and of ratios of
+"""The statistics of comparisons on paired items: intervals and tests of shares and of ratios of
 totals.
 
-Pure functions of counts and numbers. `lost` are items that only the reference has right, `gained`
-those that only the method has. Levels are two-sided unless a function says otherwise.
+Pure functions of counts and numbers. `lost` counts items that only the reference has right,
+`gained` those that only the method has right. Levels are two-sided unless a function says
+otherwise.
 """
 
 import math
@@ -33,25 +34,30 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
     half = (
         z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
     )
-    # at 0 and 1 rounding may pass it
+    # At shares of 0 and 1 rounding may put an end on the wrong side of the share.
     return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))
 
 
 def effective_trials(values: Floats, clusters: Floats) -> float:
-    """How many independent values have a mean as certain as these (n,), of which those of one
-    cluster may be alike.
+    """The effective sample size of values in clusters: the number of independent values whose mean
+    is as certain.
 
-    clusters: (n,), numbers. n over the design effect, the variance of the mean of clusters
-    (linearised) over that of n independent values; at least the clusters, at most n. Source: Kish
+    It is n over the design effect, which is the (linearised) variance of the mean under clustering
+    over that of n independent values; at least the number of clusters, at most n. Source: Kish
     (1965), "Survey Sampling"; with Wilson's interval as in Korn and Graubard (1998), "Confidence
     intervals for proportions with small expected number of positive counts estimated from survey
     data", Survey Methodology 24, 193-201.
+
+    Args:
+        values: (n,).
+        clusters: the number of each value's cluster, (n,).
     """
     n = len(values)
     _, numbers = np.unique(clusters, return_inverse=True)
     count = int(numbers.max()) + 1
     sums = np.bincount(numbers, values - values.mean())
     clustered = count / (count - 1) * float((sums**2).sum()) if count > 1 else math.inf
+    # Without variance between clusters the lower bound holds.
     return float(np.clip(n**2 * values.var() / clustered if clustered else 0, count, n))
 
 
@@ -76,12 +82,13 @@ def holm(p_values: Sequence[float]) -> Floats:
     order = _order(p)
     factors = np.arange(len(order), 0, -1)
     adjusted = np.full(p.shape, math.nan)
+    # Adjusted p-values must not fall along the order: the running maximum makes them monotone.
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
     return adjusted
 
 
 def _order(p: Floats) -> npt.NDArray[np.intp]:
-    """The places of the p-values that are not NaN, the smallest first."""
+    """The indexes of the p-values that are not NaN, the smallest first."""
     tested = np.flatnonzero(~np.isnan(p))
     return tested[np.argsort(p[tested], kind="stable")]
 
@@ -121,30 +128,37 @@ def speedup_interval(
 def speedup_intervals(
     seconds: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
 ) -> Floats:
-    """`speedup_interval` of every two of M methods: low and high, (2, M, M), of the row's seconds /
-    the column's.
+    """`speedup_interval` of every two of M methods.
 
-    seconds: per suite an array (items, M). NaN for a method that lacks the seconds of an item.
+    Args:
+        seconds: per suite an array (items, M).
+        level, resamples: as of `speedup_interval`.
+
+    Returns:
+        low and high of the row's seconds / the column's, (2, M, M); NaN for a method that lacks the
+        seconds of an item.
     """
-    if max(len(own) for own in seconds) < 2:
+    if max(len(items) for items in seconds) < 2:
         return np.full((2, seconds[0].shape[1], seconds[0].shape[1]), math.nan)
 
     def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> Floats:
         totals = [
-            np.stack([each.take(at).sum(-1) for each in own])
-            for own, at in zip(columns, drawn, strict=True)
+            np.stack([method.take(indices).sum(-1) for method in suite])
+            for suite, indices in zip(by_method, drawn, strict=True)
         ]
-        return np.mean([own[:, None] / own[None] for own in totals], axis=0)
+        return np.mean([total[:, None] / total[None] for total in totals], axis=0)
 
-    # an array of one column is summed fastest
-    columns = [np.ascontiguousarray(own.T) for own in seconds]
+    # Seconds of one method are contiguous, so that sums over its items are fastest.
+    by_method = [np.ascontiguousarray(items.T) for items in seconds]
     # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.
-    indices = [
-        np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds
+    all_indices = [
+        np.arange(len(items)) if len(items) > 1 else np.zeros(2, dtype=np.int64)
+        for items in seconds
     ]
-    batch = max(1, min(BATCH, MOST_DRAWN // max(len(own) for own in seconds)))
+    batch = max(1, min(BATCH, MOST_DRAWN // max(len(items) for items in seconds)))
+    # Indices are resampled, not seconds: all methods then have the same items in a resample.
     result = stats.bootstrap(
-        indices,
+        all_indices,
         mean_ratios,
         n_resamples=resamples,
         batch=batch,
@@ -209,9 +223,10 @@ def paired_lower_limit(lost: float, gained: float, n: float, level: float = LEVE
         return -1.0
     z = float(stats.norm.ppf(level))
     lowest = -1 + 1e-12  # at -1 itself the statistic is infinite
+    # The score falls from there to 0 at the estimate, so that it crosses z once in between.
     return float(
         optimize.brentq(
-            lambda at: paired_score(lost, gained, n, at) - z, lowest, (gained - lost) / n
+            lambda limit: paired_score(lost, gained, n, limit) - z, lowest, (gained - lost) / n
         )
     )
 
@@ -263,21 +278,24 @@ def mean_difference_p_values(suites: Sequence[Flips]) -> tuple[float, float]:
     """
     most = max(1 / n for _, _, n in suites)
     law = np.ones(1)
-    low = 0
-    seen = 0
+    lowest = 0
+    observed = 0
     for lost, gained, n in suites:
         weight = max(1, round(GRAIN / n / most))
-        fewer = round(lost)
-        further = round(gained)
-        discordant = fewer + further
-        # of gained - lost, from -discordant to discordant
-        own = np.zeros(2 * weight * discordant + 1)
-        own[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
-        law = signal.fftconvolve(law, own)
-        low -= weight * discordant
-        seen += weight * (further - fewer)
-    at = seen - low
-    more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in (law[at:], law[: at + 1]))
+        losses = round(lost)
+        gains = round(gained)
+        discordant = losses + gains
+        # The law of weight * (gained - lost), from -weight * discordant on. One more item gained is
+        # one fewer lost, hence steps of twice the weight.
+        suite_law = np.zeros(2 * weight * discordant + 1)
+        suite_law[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
+        law = signal.fftconvolve(law, suite_law)
+        lowest -= weight * discordant
+        observed += weight * (gains - losses)
+    index = observed - lowest
+    # Rounded, because the Fourier transform leaves errors of about 1e-16 in sums that are equal.
+    tails = (law[index:], law[: index + 1])
+    more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in tails)
     return more, less
 
 
@@ -287,12 +305,20 @@ def mean_difference_p_value(suites: Sequence[Flips]) -> float:
 
 
 def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) -> float:
-    """How many of today's `items` would show a `mean_difference` like this, by its interval and by
-    its exact test.
+    """How many items it would take to show a `mean_difference` like this one, by its interval and
+    by its exact test.
 
-    level: of both, NaN for none. Infinite for no difference. From what the normal law asks for,
-    whose statistic grows with the root of the items, in steps of a percent; beyond MANY discordant
-    items both agree, and it is the law's.
+    The search begins with the number by the normal law, whose statistic grows with the root of the
+    items, and goes up in steps of a percent. Beyond MANY discordant items the normal law is exact
+    enough, and its number is returned.
+
+    Args:
+        suites: today's counts, which are scaled.
+        level: of interval and test; NaN gives NaN.
+        items: today's number of items.
+
+    Returns:
+        The number in the unit of `items`; infinite if there is no difference.
     """
     if math.isnan(level):
         return math.nan
@@ -325,7 +351,13 @@ def median_ratio(above: Any, below: Any) -> float:
 
 
 class Fit(NamedTuple):
-    """seconds = fixed + each * size. residual: root mean square of measured - fitted seconds."""
+    """seconds = fixed + each * size.
+
+    Attributes:
+        fixed: seconds at size 0.
+        each: seconds per unit of size.
+        residual: root mean square of measured - fitted seconds.
+    """
 
     fixed: float
     each: float
@@ -349,8 +381,8 @@ def mean_interval(values: Floats) -> tuple[float, float]:
 
 
 def chance_of_all(count: Floats, samples: Floats, k: int) -> Floats:
-    """Of each problem the chance that k of its samples, drawn without any twice, are all among
-    `count` (P,) of its `samples` (P,).
+    """For each of P problems, the chance that k samples, drawn without replacement from `samples`
+    (P,), are all among `count` (P,) of them.
 
     With the right ones it is pass^k (Yao et al. 2024, tau-bench, arXiv 2406.12045); with the wrong
     ones 1 - pass@k, estimated without bias (Chen et al. 2021, arXiv 2107.03374).
@@ -377,10 +409,12 @@ def hoeffding(samples: int, level: float) -> float:
 
 
 def total_ratio_interval(parts: Sequence[Floats]) -> tuple[float, float, float]:
-    """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio
-    three times.
+    """A ratio of totals over paired items and its bootstrap interval: value, low, high.
 
-    parts: arrays (items,) of what is above and below; of four, for a ratio of two such ratios.
+    Of a single item all three are its ratio.
+
+    Args:
+        parts: numerator and denominator, each (items,); four of them are a ratio of two ratios.
     """
 
     def ratio(*drawn: Floats, axis: int = -1) -> Any:

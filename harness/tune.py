@@ -64,11 +64,16 @@ SPECULATION: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Space:
-    """What a decoder is tuned over: values by option, the preset they change, the row's name.
+    """The settings that a decoder is tuned over.
 
-    fixed: options of all its settings, unless a value goes before. blocks: for block models alone,
-    or (False) not for them. usual: the defaults of a decoder of --decoders, as far as they are
-    values. plugin: the file or module of one from outside.
+    Attributes:
+        preset: what the settings change.
+        label: the name of the decoder's row.
+        values: by option.
+        fixed: options that all settings have, unless `values` has them.
+        blocks: True for block models alone, False for all others, None for any model.
+        usual: the decoder's defaults of the options in `values`, for elements of --decoders.
+        plugin: the file or module of a decoder from outside.
     """
 
     preset: str
@@ -145,22 +150,25 @@ SPACES = {
 
 
 def decoders_for(in_blocks: bool) -> list[str]:
-    """The decoders that are tuned on a block model, or on one that attends over the whole
-    sequence."""
+    """The decoders that are tuned by default, on a block model or on one that attends over the
+    whole sequence."""
     return [name for name, space in SPACES.items() if space.blocks in (None, in_blocks)]
 
 
 def spaces_of(decoders: str) -> dict[str, Space]:
-    """The spaces of --decoders by name, with LLaDA's, which the rule needs: of SPACES, or of the
-    values in brackets.
+    """The spaces of --decoders by name, and LLaDA's, which the rule needs.
 
-    An element is as in --methods, `threshold(tau=0.5|0.7)` or `../mine.py:margin(low=0.1|0.3)`;
-    options with one value have it in every setting. Raises UserError or ValueError for one that is
-    unknown, repeated, or no method.
+    Args:
+        decoders: names in SPACES, or elements as in --methods with several values,
+            `threshold(tau=0.5|0.7)` or `../mine.py:margin(low=0.1|0.3)`; an option with one value
+            has it in every setting.
+
+    Raises:
+        UserError or ValueError: an element that is unknown, repeated, or no method.
     """
     spaces: dict[str, Space] = {}
     for text in elements_of(decoders):
-        name, space = (text, SPACES[text]) if text in SPACES else _own(text)
+        name, space = (text, SPACES[text]) if text in SPACES else _space_of(text)
         if name in spaces:
             raise UserError(
                 f"--decoders names {name} twice; give all its values in one element:"
@@ -170,22 +178,22 @@ def spaces_of(decoders: str) -> dict[str, Space]:
     return spaces if "llada" in spaces else {"llada": SPACES["llada"], **spaces}
 
 
-def _own(text: str) -> tuple[str, Space]:
-    """The name and the space of an element with values of its own."""
-    calls = [parse_call(each) for each in alternatives(text)]
+def _space_of(text: str) -> tuple[str, Space]:
+    """The name and the space of an element that has its values in brackets."""
+    calls = [parse_call(alternative) for alternative in alternatives(text)]
     head = calls[0][0]
-    plugin, _, decoder = head.rpartition(
-        ":"
-    )  # of the name alone, for it becomes part of other names
-    ours = SPACES.get(head)
-    presets = methods_named([ours.preset if ours else head])
+    # Without the path: the name becomes a part of the names of chosen methods.
+    plugin, _, decoder = head.rpartition(":")
+    known = SPACES.get(head)
+    presets = methods_named([known.preset if known else head])
     if len(presets) > 1:
         raise UserError(f"--decoders {text} names {len(presets)} methods; name them one by one")
     (preset,) = presets.values()
-    space = ours or Space(head, preset.row, {})
+    space = known or Space(head, preset.row, {})
     varied = {}
     fixed = dict(space.fixed)
     for name in calls[0][1]:
+        # By their texts: 1, 1.0 and True are equal in Python, and different values of an option.
         values = tuple({repr(call[name]): call[name] for _, call in calls}.values())
         if len(values) > 1:
             varied[name] = values
@@ -206,54 +214,64 @@ def settings(
     attends: Blocks | None = None,
     spaces: Mapping[str, Space] = SPACES,
 ) -> list[str]:
-    """At most `budget` different settings of a decoder, as elements of --methods, the preset first.
+    """At most `budget` different settings of a decoder, as elements of --methods.
 
-    suites: by name the defaults of their lengths and options; every setting is for all of them,
-    with blocks that divide their responses. Others are drawn without repetition; two spellings of
-    what decodes alike are one setting. attends: of a block model.
+    The first is the preset, the others are drawn at random. Two elements that decode alike are one
+    setting.
+
+    Args:
+        decoder: a name in `spaces`.
+        suites: defaults of lengths and options by suite; every setting is for all suites, with
+            blocks that divide their responses.
+        budget: of settings.
+        seed: of the random numbers.
+        attends: the blocks of a block model, else None.
+        spaces: by decoder.
     """
     space = spaces[decoder]
-    lengths = [each["gen_length"] for each in suites.values()]
+    lengths = [defaults["gen_length"] for defaults in suites.values()]
     values = _values(space, lengths, attends is not None)
     combinations = [
         dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
     ]
     rng = Random(f"settings {decoder} {sorted(suites)} {seed}")
-    found = dict[str, str]()
+    elements = dict[str, str]()
     for chosen in (space.usual, *rng.sample(combinations, len(combinations))):
         element = format_call(space.preset, {**space.fixed, **chosen})
         (preset,) = methods_named([element]).values()
+        # An option at its default, and one that is left out, are the same setting.
         usual = structs.asdict(preset.decoder.options())
-        decodes = [setting_of(preset, name, own, blocks=attends) for name, own in suites.items()]
-        alike = [
-            (each.gen_length, each.block_length, sorted({**usual, **each.options}.items()))
-            for each in decodes
-        ]
-        found.setdefault(repr(alike), element)
-        if len(found) == budget:
+        decoded = []
+        for suite, defaults in suites.items():
+            setting = setting_of(preset, suite, defaults, blocks=attends)
+            tuned = sorted({**usual, **setting.options}.items())
+            decoded.append((setting.gen_length, setting.block_length, tuned))
+        elements.setdefault(repr(decoded), element)
+        if len(elements) == budget:
             break
-    return list(found.values())
+    return list(elements.values())
 
 
 def _values(space: Space, lengths: Sequence[int], in_blocks: bool) -> dict[str, tuple[Any, ...]]:
-    """The values of a space by option: block lengths that divide all responses, on a block model
-    without those of unmasking."""
+    """The values of a space by option, as far as the model and the suites allow them."""
+    # By identity, so that values of an element of --decoders stay on a block model, too.
     values = {
-        name: each
-        for name, each in space.values.items()
-        if not (in_blocks and each is UNMASKING.get(name))
+        name: options
+        for name, options in space.values.items()
+        if not (in_blocks and options is UNMASKING.get(name))
     }
+    # Blocks must divide every response; one that is the whole response is None already.
     if values.get("block_length") is BLOCKS:
         values["block_length"] = tuple(
             block
             for block in BLOCKS
-            if block is None or all(not each % block and block < each for each in lengths)
+            if block is None or all(not length % block and block < length for length in lengths)
         )
     return values
 
 
 def with_role(element: str, role: str) -> str:
-    """An element of `settings` whose method decodes with the checkpoint of a role."""
+    """An element of `settings` that decodes with the checkpoint of a role."""
     return f"{element[:-1]},role={role})" if element.endswith(")") else f"{element}(role={role})"
 
 
@@ -291,8 +309,8 @@ class Settings:
     Attributes:
         spaces: by decoder.
         lengths: tokens of a response by suite.
-        elements: of --methods, by the key of the method.
-        decoders: by the key of the method.
+        elements: of --methods, by the method's name in a run.
+        decoders: by the method's name in a run.
     """
 
     spaces: dict[str, Space]
@@ -313,10 +331,11 @@ def settings_tried(options: TuneOptions) -> Settings:
     chosen = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **chosen}
     table = read_models(options.model, suites)
+    # Roles may share a checkpoint, which is tried once.
     roles: dict[str, str] = {}
     for role in ROLES:
         if role in table:
-            roles.setdefault(str(table[role]), role)  # each checkpoint once
+            roles.setdefault(str(table[role]), role)
     small = split_named(options.data) is not None
     usual = {name: suite.settings_for(options.model, small) for name, suite in suites.items()}
     checkpoints = [model for role in roles.values() for model in table[role].values()]
@@ -335,7 +354,8 @@ def settings_tried(options: TuneOptions) -> Settings:
 
 
 def tune(options: TuneOptions) -> None:
-    """Decode the settings, choose, and write choice.json and choice.md. Raises UserError."""
+    """Decode all settings, choose, and write choice.json and choice.md. Raises UserError for what
+    cannot be used."""
     tried = settings_tried(options)
     # What takes seconds to import comes after what may be refused.
     from harness.measures.card import card_line
@@ -356,9 +376,11 @@ def tune(options: TuneOptions) -> None:
     folder = options.out / "dev"
     first = options.out / "first"
     whole = {"limit": options.limit, "untimed": True, "workers": options.workers}
-    # What cannot be decoded is refused before the first hour.
+    # Settings that cannot be decoded are refused now, and not after hours.
     resolve(_run_options(options, folder, tried.elements.values(), whole))
     options.out.mkdir(parents=True, exist_ok=True)
+    # The seconds of all settings are those of the first problems; the second run is untimed, and
+    # only its verdicts count.
     _decode(_run_options(options, first, tried.elements.values(), {"limit": few}))
     timed = read_run(first)
     best = finalists(dev_of(timed, tried.decoders, tried.lengths))["name"]
@@ -367,11 +389,11 @@ def tune(options: TuneOptions) -> None:
     dev = with_speed(read_run(folder), timed)
     decoders = {name: tried.decoders[name] for name in best}
     chosen = choose(dev_of(dev, decoders, tried.lengths))
-    asked = ("suite", "model", "data", "limit", "first", "budget", "seed")
+    recorded = ("suite", "model", "data", "limit", "first", "budget", "seed")
     meta = read_meta(folder)
     choice = {
         "rule": RULE,
-        **{name: getattr(options, name) for name in asked},
+        **{name: getattr(options, name) for name in recorded},
         "problems": {suite: problems_of(meta, suite) for suite in suites},
         "settings": Counter(tried.decoders.values()),
         "methods": choice_of(chosen, tried.spaces, options.out),
@@ -387,20 +409,21 @@ def tune(options: TuneOptions) -> None:
 def _run_options(
     options: TuneOptions, out: Path, methods: Iterable[str], more: dict[str, Any]
 ) -> RunOptions:
-    """Options of a run of these methods, which goes on where it was stopped."""
+    """Options of a run of these methods, which resumes the one in `out` if there is one."""
     from harness.options import checked
     from harness.runs.options import RunOptions
 
-    given = {
+    values = {
         name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")
     }
-    given["stop_at_eos"] = True  # padding is nobody's speed
-    given["resume"] = (out / "run.json").exists()
-    return checked(RunOptions, {**given, **more, "out": out, "methods": tuple(methods)})
+    # Tokens after EOS are padding: a decoder that is fast on these is not fast for a user.
+    values["stop_at_eos"] = True
+    values["resume"] = (out / "run.json").exists()
+    return checked(RunOptions, {**values, **more, "out": out, "methods": tuple(methods)})
 
 
 def _decode(options: RunOptions) -> None:
-    """Decode a run, unless it is finished: a later revision need not decode it again."""
+    """Decode a run, unless it is finished: another revision of the code may choose from it."""
     from harness.run import run
     from harness.runs.record import finished
     from harness.runs.resolve import resolve
@@ -412,12 +435,12 @@ def _decode(options: RunOptions) -> None:
 
 
 def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space], folder: Path) -> dict[str, Any]:
-    """The chosen methods as a file has them, DECODER-tuned-GOAL.
+    """The chosen methods for choice.json, by names like DECODER-tuned-GOAL.
 
     Args:
         chosen: of `choose`, with the columns method (the decoder's name in METHODS) and settings
             (lengths and options by suite).
-        folder: of the file; plugins are named from there.
+        folder: of the file; paths of plugins are relative to it.
     """
     methods: dict[str, Any] = {}
     for row in chosen.to_dict("records"):
@@ -439,8 +462,8 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space], folder: Path) -
 
 
 def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: Sequence[str]) -> str:
-    """What was chosen, in Markdown: a row per decoder and goal, then sentences on the problems and
-    seconds."""
+    """The choice in Markdown: a row per decoder and goal, then the sentences of `timing` on the
+    problems and seconds."""
     from harness.measures.choosing import RULE
 
     lines = [
@@ -464,7 +487,7 @@ def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: Sequenc
 
 
 def _shown_settings(settings: Mapping[str, dict[str, Any]], space: Space) -> str:
-    """The options of a method that its decoder is tuned over; by suite where they differ."""
+    """The tuned options of a method as text, by suite where they differ."""
     tuned = {*space.values, *space.fixed}
     by_suite = {}
     for suite, values in settings.items():

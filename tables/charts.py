@@ -1,7 +1,6 @@
 """The figures of a run: one column wide, readable in grey, the same bytes every time.
 
-Which methods are one series is read from the run's configuration, so that a new decoder has its
-series too.
+Series are derived from the run's configuration, so that a new decoder needs no entry here.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ WIDTH = 3.3  # inches: a column of a two-column page
 MARKERS = "osD^vP*X<>phd"
 MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
 LINES = ("-", "--", "-.", ":")
-Drawn = tuple[Figure, list[str]]  # and what it leaves out
+Drawn = tuple[Figure, list[str]]  # and a line for each thing that it leaves out
 
 
 class Skipped(Exception):
@@ -38,13 +37,13 @@ class Skipped(Exception):
 
 
 def need(there: object, why: str) -> None:
-    """Raise Skipped, which says why, if what a figure needs is not there."""
+    """Raise Skipped with the reason `why` if what a figure needs is missing (false or empty)."""
     if not there:
         raise Skipped(why)
 
 
 def new_figure(height: float, rows: int = 1, entries: Sequence[str] = ()) -> tuple[Figure, Any]:
-    """A figure one column wide; its axes, or an array of `rows` of them that share x.
+    """A figure one column wide, and its axes: one, or an array of `rows` that share x.
 
     Args:
         height: in inches, without the legend below.
@@ -57,7 +56,7 @@ def new_figure(height: float, rows: int = 1, entries: Sequence[str] = ()) -> tup
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """A legend of what the axes has, under the figure, in as many columns as fit."""
+    """A legend of the axes' series under the figure, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     columns = _columns(labels)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.0)
@@ -68,7 +67,7 @@ def _columns(labels: Sequence[object]) -> int:
 
 
 def draw(axes: Axes, series: Series, **look: Any) -> None:
-    """A series as matplotlib draws it, with whiskers where it has any."""
+    """Draw a series on the axes, with whiskers where it has any; look: keywords of matplotlib."""
     look = {"label": series.name, **look}
     if series.x_whiskers is None and series.y_whiskers is None:
         axes.plot(series.x, series.y, **look)
@@ -79,6 +78,8 @@ def draw(axes: Axes, series: Series, **look: Any) -> None:
 
 def looks() -> Iterator[dict[str, Any]]:
     """Endless markers, filled and open by turns, in the palette's colours."""
+    # 13 markers and 7 colours have no common divisor, so that pairs repeat late; turns of filled
+    # and open ones tell neighbours apart in grey.
     for number in itertools.count():
         turn, position = divmod(number, len(MARKERS))
         yield {
@@ -92,18 +93,18 @@ Looks = dict[str, dict[str, Any]]
 
 
 def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, Looks]:
-    """The looks of a run's series by title, and of its methods by name, the same in all its
-    figures.
+    """The looks of a run's series by title, and of its methods by name.
 
-    The first method of a series looks as the series does.
+    They are the same in all figures of a run, and those of a series also are its first method's.
 
     Args:
         run: as read.
-        named: as `series_of` has it.
+        named: patterns of methods by the title of a series, for `series_of`.
     """
     series = series_of(run, named or {})
     titles = {names[0]: title for title, names in series.items() if names}
     others = [name for name in run.config.methods if name not in titles]
+    # One iterator for both, so that no method looks like another's series.
     endless = looks()
     by_title = dict(zip(series, endless, strict=False))
     by_name = dict(zip(others, endless, strict=False))
@@ -112,20 +113,21 @@ def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, L
 
 
 def plain_log(axis: Axis, subs: Sequence[float], base: int = 10, unit: str = "") -> None:
-    """Ticks of a logarithmic axis at these multiples of powers, written as plain numbers."""
+    """Ticks of a logarithmic axis at the multiples `subs` of powers of `base`, as plain numbers."""
     axis.set_major_locator(LogLocator(base=base, subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
     axis.set_minor_formatter(NullFormatter())
 
 
-# of expected acceptance under independence, one per method
+# Line styles of the acceptance expected under independence, one per method.
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))
 MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
 def tradeoff_of(run: Run) -> tuple[pd.DataFrame, list[str]]:
-    """Accuracy and speed by method, and what is left out. Raises Skipped without either."""
+    """Accuracy and speed by method, and lines on what is left out. Raises Skipped if no method has
+    both."""
     frame, left_out = tradeoff(run)
     need(not frame.empty, "; ".join(left_out))
     return frame.set_index("method"), left_out
@@ -135,8 +137,10 @@ def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
     """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a
     timed run."""
     frame, left_out = tradeoff_of(run)
-    few = len(frame) <= MOST_METHODS
-    need(few, f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
+    need(
+        len(frame) <= MOST_METHODS,
+        f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn",
+    )
     labels = method_labels(run)
     look = looks_of(run, series)[1]
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame.index])
@@ -145,9 +149,9 @@ def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
         point = series_of_rows(labels[method], frame.loc[[method]], "speedup", "accuracy")
         draw(axes, point, linestyle="none", **look[method])
     # A tick at every doubling, and one between where these would be few.
-    few = frame["speedup"].max() < 4 * frame["speedup"].min()
+    narrow = frame["speedup"].max() < 4 * frame["speedup"].min()
     axes.set(xscale="log", xlabel="wall-clock speedup over LLaDA", ylabel=_accuracy_label(run))
-    plain_log(axes.xaxis, (1, 1.5) if few else (1,), base=2, unit="x")
+    plain_log(axes.xaxis, (1, 1.5) if narrow else (1,), base=2, unit="x")
     axes.xaxis.set_minor_locator(NullLocator())
     legend_below(figure, axes)
     return figure, left_out
@@ -159,19 +163,20 @@ def _accuracy_label(run: Run) -> str:
 
 
 def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
-    """Acceptance by position in the window over all suites: above of tested drafts, below of all,
-    with independence.
+    """Acceptance by position in the window over all suites, and what independence predicts.
 
-    At most four methods are drawn, FeF-DLLM's first; those of an ablation alone only where there
-    are no others. Raises Skipped if no method has windows.
+    Above: of tested drafts, below: of all proposed ones. At most four methods are drawn, FeF-DLLM's
+    first; methods of an ablation alone only where there are no others. Raises Skipped if no method
+    has windows.
     """
     labels = method_labels(run)
     fef = prefix_conditioned(run.config)
     order = [*fef, *(name for name in labels if name not in fef)]
     drafts = acceptances(run, {name: labels[name] for name in order})
     need(drafts, "no method of this run has speculative windows")
-    drafts = [each for each in drafts if each.method not in ONLY_ABLATION] or drafts
+    drafts = [draft for draft in drafts if draft.method not in ONLY_ABLATION] or drafts
     shown = drafts[:MOST_CURVES]
+    # Each method has two entries in the legend: measured, and expected under independence.
     entries = [draft.tested.name for draft in shown for _ in range(2)]
     figure, (above, below) = new_figure(3.0, rows=2, entries=entries)
     look_by_name = looks_of(run, series)[1]
@@ -197,11 +202,12 @@ SPEEDS = ("speedup", "forward_speedup")
 
 
 def draw_window_size(run: Run) -> Drawn:
-    """Committed length and speedup against window size, means over the suites, of methods that
-    differ in it alone.
+    """Committed length and speedup against window size, of methods that differ in it alone; means
+    over the suites.
 
-    Above, the committed length of the first such series and the theorem's; below, the speedups of
-    all. Raises Skipped with fewer than two window sizes, or if the run was not timed.
+    Above: committed tokens per window, measured and as Theorem 2 predicts, of the first series of
+    such methods. Below: the speedups of all series. Raises Skipped with fewer than two window
+    sizes, or if the run was not timed.
     """
     need(timed(run), UNTIMED)
     frame = theory(run)
@@ -238,21 +244,22 @@ def draw_window_size(run: Run) -> Drawn:
         draw(below, seconds, linestyle="-", **look)
         calls = series_of_rows(forwards, rows, "window", "forward_speedup")
         draw(below, calls, **(look | {"linestyle": "-.", "fillstyle": "none"}))
-    every = pd.concat(list(by_title.values()))
+    drawn = pd.concat(list(by_title.values()))
     below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
-    ticks = sorted(every["window"].astype(int).unique())
+    # Ticks at the window sizes that ran: between them nothing was measured.
+    ticks = sorted(drawn["window"].astype(int).unique())
     below.set_xticks(ticks, [str(size) for size in ticks], minor=False)
     below.xaxis.set_minor_locator(NullLocator())
-    below.set_ylim(0, 1.1 * every[list(SPEEDS)].to_numpy().max())
+    below.set_ylim(0, 1.1 * drawn[list(SPEEDS)].to_numpy().max())
     legend_below(figure, below)
     return figure, []
 
 
 def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
-    """pass@k against k, means over the suites, a line a method; a panel for each run, from above.
+    """pass@k against k, means over the suites: a panel for each run, in it a line for each method.
 
     Args:
-        runs: of several samples, each at a temperature of its own; the legend is the first one's.
+        runs: of several samples per problem, each at one temperature; the legend is of the first.
     """
     figure, _ = new_figure(1.7 * len(runs), len(runs), list(method_labels(runs[0]).values()))
     for axes, run in zip(figure.axes, runs, strict=True):
@@ -312,13 +319,14 @@ def draw_option(run: Run, option: str, default: Any = None, label: str = "") -> 
 
 
 def _places(values: set[Any]) -> dict[Any, Any]:
-    """Where values stand on an axis: numbers at themselves, others one after the other."""
+    """The place of each value on an axis: numbers at themselves; if any is no number, all in a
+    row."""
     ordered = sorted(values, key=_by_size)
     numbers = all(isinstance(value, int | float) for value in ordered)
     return dict(zip(ordered, ordered if numbers else range(len(ordered)), strict=True))
 
 
 def _by_size(value: Any) -> tuple[bool, float, str]:
-    """Numbers in their order, then texts in theirs."""
+    """A key to sort by: numbers in their order, then texts in theirs."""
     number = isinstance(value, int | float)
     return not number, value if number else 0, str(value)

@@ -30,6 +30,7 @@ CAPTION = "Claims, from records, their intervals corrected for all of them (docs
 
 def claims_table(compared: pd.DataFrame) -> Table:
     """The frame of `measures.against.compare` as a table, a row per claim."""
+    # A claim is of points of accuracy or of a ratio of speeds, which print differently.
     points = compared["measure"] == "points"
     records = compared.to_dict("records")
     texts = [
@@ -54,10 +55,10 @@ def _texts(record: Record, decimals: int, sign: str, unit: str) -> dict[str, str
 
 
 def card_of_sessions(sessions: Sequence[Run]) -> Card:
-    """The card of a record, and what is another one of its further timed sessions.
+    """The card of a record, and the entries in which its further timed sessions differ.
 
     Args:
-        sessions: of `measures.seconds.timed_sessions`.
+        sessions: the record's, from `measures.seconds.timed_sessions`.
     """
     card, *others = (card_of(run, measure(run)) for run in sessions)
     for number, other in enumerate(others, 2):

@@ -32,7 +32,7 @@ from harness.records.store import Run
 from tables import charts, fronts
 
 STYLE = Path(__file__).with_name("paper.mplstyle")
-# without dates, so that the same records give the same bytes
+# Without dates, so that the same records give the same bytes
 METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
@@ -40,7 +40,14 @@ METADATA: dict[str, dict[str, Any]] = {
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
+    """Write `stem`.pdf and `stem`.png, without dates.
+
+    Returns:
+        The paths of both.
+
+    Raises:
+        UserError: they cannot be written.
+    """
     paths = []
     with explained(
         f"cannot write figures to {stem.parent}",
@@ -83,12 +90,12 @@ Drawing = Callable[[], charts.Drawn]
 
 
 def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, Drawing]:
-    """What draws each figure of a run, by its name.
+    """The function that draws each figure of a run, by the figure's name.
 
     Args:
         run: as read.
-        series: as `parallelism.series_of` has it.
-        option: that decoders have several values of, or "".
+        series: patterns of methods by the title of a series, for `parallelism.series_of`.
+        option: an option with several values among the run's decoders, or "".
 
     Raises:
         UserError: the run has no items.
@@ -105,6 +112,7 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
     }
     if option:
         drawings[f"option-{option}"] = partial(charts.draw_option, run, option)
+    # A run that is not finished has suites without items.
     ran = set(run.items["suite"].unique())
     for suite in (suite for suite in suite_titles(run) if suite in ran):
         drawings[f"front-{suite}"] = partial(fronts.draw_front, run, suite, series)
@@ -129,8 +137,9 @@ def main(line: list[str] | None = None) -> int:
         for name, draw in drawings.items():
             try:
                 figure, left_out = draw()
-            except charts.Skipped as why:
-                print(f"{name}: skipped, {why}")
+            except charts.Skipped as reason:
+                # Most runs lack the records of some figure, which is no fault.
+                print(f"{name}: skipped, {reason}")
                 continue
             paths = save(figure, out / name)
             print("\n".join([f"{name}: {', '.join(map(str, paths))}", *left_out]))
@@ -138,7 +147,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 def _patterns(texts: Sequence[str]) -> dict[str, str]:
-    """Patterns by title. Raises UserError for what is no TITLE=PATTERN."""
+    """Patterns by title. Raises UserError for a text that is no TITLE=PATTERN."""
     patterns = {}
     for text in texts:
         title, _, pattern = text.partition("=")

@@ -1,5 +1,5 @@
-"""Figures of accuracy against what it costs: seconds a response, or forward passes, decoders at
-several settings."""
+"""Figures of accuracy against seconds or forward passes of a response, of decoders at several
+settings."""
 
 from __future__ import annotations
 
@@ -40,28 +40,31 @@ MOST_NAMES = 10
 
 
 def _aligned(offset: float, after: str, before: str) -> str:
-    """How a text is aligned that is this far from its point."""
+    """The alignment of a text at this offset from its point."""
+    # cos and sin of a right angle are 0 but for rounding
     if abs(offset) < 0.1:
         return "center"
     return after if offset > 0 else before
 
 
 def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
-    """Write each series' name next to its highest point, where it covers no point and no name, and
-    no whisker either if there is such a place.
+    """Write each series' name next to its highest point, without covering any point or name.
+
+    Whiskers are avoided too where there is room.
 
     Args:
         figure, axes: where the series are drawn already.
-        series: to be named; a name that is not at its point has a line.
+        series: those to name; a line joins a name to its point unless they are next to each other.
 
     Returns:
-        Whether all had a place; if one had none, nothing is written.
+        Whether all names were written; if one has no room, none is.
     """
     figure.draw_without_rendering()  # the layout, which decides what covers what
     size = figure.dpi / 72 * 5  # of a dot, in pixels
     taken = [box for points in series for box in _dots(axes, points, size)]
     whiskers = [box for points in series for box in _whiskers(axes, points)]
     written: list[Annotation] = []
+    # All or none: a figure with some names would need a legend as well.
     for points in series:
         text = _named(axes, points, [*taken, *whiskers]) or _named(axes, points, taken)
         if text is None:
@@ -91,6 +94,7 @@ def _named(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | No
             fontsize=6,
             arrowprops=line if distance > DISTANCES[0] else None,
         )
+        # What a text covers is known only once it is placed: one that collides is removed again.
         box = _text_box(text)
         within = inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1)
         if within and not any(box.overlaps(other) for other in taken):
@@ -101,7 +105,8 @@ def _named(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | No
 
 def _text_box(text: Annotation) -> Bbox:
     """What a text covers, in pixels, without its line."""
-    text.get_window_extent()  # which puts it in its place
+    # The annotation's own extent places it, and includes the line, which may cross other things.
+    text.get_window_extent()
     return Text.get_window_extent(text)
 
 
@@ -124,8 +129,8 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     """Accuracy against mean seconds of a response, by series, and what was left out.
 
     A line joins methods that differ in one option. Whiskers are 95% intervals, Wilson's on a suite;
-    the band is LLaDA's, as tuned for accuracy if it was tuned. A method that only the timed part of
-    a run has, on fewer problems, is left out.
+    the band is the interval of LLaDA, as tuned for accuracy if it was tuned. A method that decoded
+    only the fewer problems of a run's timed part is left out.
 
     Args:
         run: as read.
@@ -133,8 +138,8 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         named: as `series_of` has it.
 
     Raises:
-        Skipped: unless methods were tuned or a series but LLaDA's has two that were scored, and if
-            the run was not timed.
+        Skipped: the run was not timed, or no method was tuned and no series but LLaDA's has two
+            scored methods.
     """
     label = _accuracy_label(run, suite)
     run = run if suite is None else _only(run, suite)
@@ -142,9 +147,11 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     frame["milliseconds"] = 1e3 * frame["seconds_per_item"]
     if run.speed:
         labels = method_labels(run)
-        few = frame.index[~frame["accuracy_full"]]
-        frame = frame.drop(index=few)
-        left_out += [f"without {labels[name]}: its accuracy is of fewer problems" for name in few]
+        incomplete = frame.index[~frame["accuracy_full"]]
+        frame = frame.drop(index=incomplete)
+        left_out += [
+            f"without {labels[name]}: its accuracy is of fewer problems" for name in incomplete
+        ]
     rows_of = _rows_by_series(frame, series_of(run, named or {}))
     tuned = any(TUNED in name for name in frame.index)
     several = any(len(rows) > 1 and REFERENCE not in rows.index for rows in rows_of.values())
@@ -167,8 +174,10 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         )
     _draw_background(axes, frame)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
+    # Within one decade ticks at 1, 2 and 5 would be too few to read values from.
     within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
+    # A legend needs height below the axes: the size is that of a figure made with one.
     if len(series) > MOST_NAMES or not name_points(figure, axes, series):
         figure.set_size_inches(*new_figure(2.3, entries=list(rows_of))[0].get_size_inches())
         legend_below(figure, axes)
@@ -226,35 +235,38 @@ def draw_parallelism(
     series = {}
     left_out = []
     for title, rows in frame.groupby("series", sort=False):
+        # Curves are averaged point by point, which takes one of equal length on every suite.
         if len(rows) < suites or rows["points"].nunique() > 1:
             left_out.append(f"without {title}: a suite is missing, or not scored")
             continue
         tpf, accuracy = (np.mean(rows[name].to_list(), axis=0) for name in ("tpf", "accuracy"))
-        points = pd.DataFrame({"tpf": tpf, "accuracy": accuracy}).sort_values(["tpf", "accuracy"])
+        curve = pd.DataFrame({"tpf": tpf, "accuracy": accuracy}).sort_values(["tpf", "accuracy"])
         name = f"{title} ({rows['area'].mean():.0f})"
-        series[str(title)] = series_of_rows(name, points, "tpf", "accuracy")
+        series[str(title)] = series_of_rows(name, curve, "tpf", "accuracy")
     need(series, "no decoder has two settings that were scored beside LLaDA")
-    figure, axes = new_figure(2.3, entries=[each.name for each in series.values()])
+    figure, axes = new_figure(2.3, entries=[points.name for points in series.values()])
     look = looks_of(run, named)[0]
-    for title, each in series.items():
-        draw(axes, each, linewidth=0.7, **look[title])
+    for title, points in series.items():
+        draw(axes, points, linewidth=0.7, **look[title])
     axes.set(xlabel="content tokens a forward pass", ylabel=label)
     legend_below(figure, axes)
     return figure, left_out
 
 
 def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:
-    """The methods than which none is both as fast and more accurate, or faster and as accurate,
-    fastest first."""
+    """The Pareto front of seconds and accuracy: methods more accurate than all faster ones, fastest
+    first."""
     frame = pd.DataFrame({"seconds": seconds, "accuracy": accuracy})
+    # Of equally fast methods the most accurate comes first, so that only it can be on the front.
     frame = frame.sort_values(["seconds", "accuracy"], ascending=[True, False], kind="stable")
     better = frame["accuracy"] > frame["accuracy"].cummax().shift(fill_value=-math.inf)
     return list(frame.index[better])
 
 
 def _only(run: Run, suite: str) -> Run:
-    """The part of a run that is of one suite."""
+    """The run without its other suites."""
     config = structs.replace(run.config, suites={suite: run.config.suites[suite]})
+    # A frame without windows has no columns either.
     windows = run.windows[run.windows["suite"] == suite] if len(run.windows) else run.windows
     items = run.items[run.items["suite"] == suite]
     return replace(run, meta=structs.replace(run.meta, config=config), items=items, windows=windows)

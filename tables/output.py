@@ -16,6 +16,7 @@ from harness.records.store import write_atomically
 from tables.table import Cell, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
+# One pass over the characters, so that the backslashes of a replacement are not escaped again.
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -46,11 +47,11 @@ def one_line(text: str) -> str:
 
 
 def environment(folder: Path, **syntax: Any) -> jinja2.Environment:
-    """Templates of a folder and of this package; what they lack is an error.
+    """Templates of a folder and of this package; a name that they use and do not get is an error.
 
     Args:
-        folder: looked into first.
-        syntax: of jinja2.Environment.
+        folder: searched first.
+        syntax: keyword arguments of jinja2.Environment.
     """
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
@@ -68,14 +69,18 @@ def csv(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """The table as a `table*` of its own, its card as comments; needs booktabs, multirow and
-    graphicx."""
+    """The table in a `table*` environment, with its card as comments.
+
+    The document needs the packages booktabs, multirow and graphicx.
+    """
     rules = []
+    # LaTeX counts columns from 1, and the first has the rows' labels.
     first = 2
     for group, count in table.groups:
         if group:
             rules.append(f"{first}-{first + count - 1}")
         first += count
+    # Jinja's usual braces and percent signs are syntax of LaTeX.
     templates = environment(
         TEMPLATES,
         block_start_string="<%",
@@ -94,6 +99,7 @@ def _latex_cell(cell: Cell) -> str:
     text = escape_latex(cell.text)
     if cell.emphasis == "bold":
         text = rf"\textbf{{{text}}}"
+    # A speedup is set in math mode for its multiplication sign, and its underline with it.
     if re.fullmatch(r"[0-9.]+x", cell.text):
         number = rf"{text[:-1]}\times"
         text = rf"$\underline{{{number}}}$" if cell.emphasis == "underline" else f"${number}$"
@@ -101,8 +107,7 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Caption, table, marks and card; cells are padded, so that it reads as a table unrendered
-    too."""
+    """Caption, table, marks and card. Cells are padded, so that the source reads as a table too."""
     names = [f"{column.group} {column.heading}".strip() for column in table.columns]
     grid = tabulate(
         [
@@ -111,6 +116,7 @@ def markdown(table: Table) -> str:
         ],
         headers=[table.heading, *map(escape_markdown, names)],
         tablefmt="pipe",
+        # Cells are formatted already: parsed as a number, 1.50 would become 1.5.
         disable_numparse=True,
         colalign=("left", *("right" for _ in names)),
     )
@@ -139,6 +145,7 @@ def _markdown_cell(cell: Cell) -> str:
 NAME = "tables.pdf"
 # Debian's packages of what the tables need and pdflatex alone does not have.
 PACKAGES = {"booktabs.sty": "texlive-latex-recommended", "multirow.sty": "texlive-latex-extra"}
+# No dates and no identifiers: the same tables give the same bytes.
 DOCUMENT = r"""\documentclass{article}
 \usepackage[a4paper,margin=2cm]{geometry}
 \usepackage{booktabs,multirow,graphicx}
@@ -149,10 +156,10 @@ TABLES\end{document}
 
 
 def write_pdf(tables: Sequence[str], folder: Path) -> Path:
-    """Compile tables into `folder`/tables.pdf; nothing else is left there.
+    """Compile tables into `folder`/tables.pdf, without pdflatex's other files.
 
     Args:
-        tables: as `latex` writes them.
+        tables: LaTeX of each, from `latex`.
         folder: where the file goes.
 
     Raises:
@@ -164,6 +171,7 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
         # may be lost.
         text = DOCUMENT.replace("TABLES", "\\clearpage\n".join(tables))
         (build / "tables.tex").write_text(text, encoding="utf-8")
+        # Labels are users' texts: whatever they contain must run no program and wait for no input.
         command = "pdflatex -interaction=nonstopmode -halt-on-error -no-shell-escape tables.tex"
         done = subprocess.run(
             command.split(),

@@ -70,7 +70,8 @@ def tables_of(run: Run, intervals: bool = False, **wanted: Any) -> list[Table]:
     Args:
         run: as read.
         intervals: intervals and p-values below the numbers.
-        wanted: paper, against, measures and published of `TableRequest`.
+        wanted: which further tables; the fields paper, against, measures and published of
+            `TableRequest`.
 
     Raises:
         UserError: the run has no items, is damaged or has no such method.
@@ -88,8 +89,15 @@ def as_files(tables: Sequence[Table]) -> dict[str, str]:
 
 
 def write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder; tables of other names stay. Raises UserError where that
-    fails."""
+    """Write the files into a folder, where tables of other names stay.
+
+    Args:
+        files: contents by file name.
+        folder: made if it does not exist.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
     with explained(
         f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"
     ):
@@ -144,7 +152,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 def _compiled(files: dict[str, str], folder: Path) -> str:
-    """Make tables.pdf, where pdflatex is there; a line on it."""
+    """Compile tables.pdf if pdflatex is installed; returns the line to print about it."""
     if not shutil.which("pdflatex"):
         return "no tables.pdf: pdflatex is missing; apt-get install texlive-latex-extra"
     pages = [text for name, text in files.items() if name.endswith(".tex")]
@@ -160,6 +168,7 @@ def show(tables: Sequence[Table], folder: Path) -> None:
         folder: where the files of the whole tables lie.
     """
     console = Console(highlight=False)
+    # rich measures no table as wider than its console: only an endless one shows the true width.
     widest = console.options.update(width=WIDEST)
     for table in tables:
         part = table
@@ -167,6 +176,7 @@ def show(tables: Sequence[Table], folder: Path) -> None:
         if groups and console.measure(_grid(table), options=widest).maximum > console.width:
             part = table.of_group(MEAN_TITLE if MEAN_TITLE in groups else groups[-1])
         console.print(_grid(part))
+        # As Text: rich would read "[i]" in a plain string as markup for italics.
         for letter, meaning in part.marks.items():
             console.print(Text(f"[{letter}] {meaning}"))
         console.print(Text(f"in full: {folder / table.name}.md"), soft_wrap=True)
@@ -179,6 +189,7 @@ def _grid(table: Table) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
     grid.add_column(f"\n{table.heading}", overflow="fold")
     for column in table.columns:
+        # Columns without a group hold texts, such as the names of checkpoints.
         justify: Any = "right" if column.group else "left"
         grid.add_column(f"{column.group}\n{column.heading}", justify=justify, overflow="fold")
     for label, cells, _ in table.lines():

@@ -1,5 +1,4 @@
-"""What figures show, as series of points: matplotlib draws the paper's figures from them, plotly
-the report's."""
+"""Series of points, from which matplotlib draws the paper's figures and plotly the report's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,13 @@ Whiskers = tuple[list[float], list[float]]
 
 @dataclass(frozen=True)
 class Series:
-    """Points that have one name; x_whiskers, y_whiskers: lengths of intervals below and above."""
+    """Points under one name.
+
+    Attributes:
+        name: in legends.
+        x, y: coordinates of the points.
+        x_whiskers, y_whiskers: lengths of the intervals below and above each point.
+    """
 
     name: str
     x: Sequence[Any]
@@ -26,19 +31,19 @@ class Series:
 
 
 def series_of_rows(name: str, rows: pd.DataFrame, x: str, y: str) -> Series:
-    """A series of two columns, with the intervals that the frame has of them.
+    """A series of two columns, with their intervals where the frame has any.
 
     Args:
         name: of the series.
-        rows: a point each.
-        x, y: columns; of an interval there are x_low and x_high.
+        rows: one point each.
+        x, y: columns; an interval of x is in the columns x_low and x_high.
     """
     whiskers = [_whiskers(rows, column) for column in (x, y)]
     return Series(name, rows[x].tolist(), rows[y].tolist(), *whiskers)
 
 
 def _whiskers(rows: pd.DataFrame, column: str) -> Whiskers | None:
-    """The lengths of intervals; None where one of them is not known."""
+    """The lengths of a column's intervals; None unless the frame has one for every row."""
     if f"{column}_low" not in rows:
         return None
     below = rows[column] - rows[f"{column}_low"]
@@ -51,8 +56,15 @@ def _whiskers(rows: pd.DataFrame, column: str) -> Whiskers | None:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """A method's drafts by position in the window, from 1: accepted of those tested, accepted of
-    all, and what that is if acceptance is independent with probability alpha."""
+    """How often a method's drafts are accepted, by position in the window, from 1.
+
+    Attributes:
+        method: its name.
+        tested: share of accepted drafts among those tested, all drafts before them being accepted.
+        proposed: share of accepted drafts among all proposed ones.
+        independent: that share if acceptance were independent with probability alpha.
+        alpha: share of accepted drafts among all tested ones, over all positions.
+    """
 
     method: str
     tested: Series
@@ -68,7 +80,7 @@ def acceptances(run: Run, labels: dict[str, str]) -> list[Acceptance]:
         run: as read.
         labels: of methods, by name.
     """
-    found = []
+    drafts = []
     windows = fef_windows(run, others=True)
     for method, label in labels.items():
         positions = acceptance_by_position(windows[windows["method"] == method])
@@ -78,5 +90,6 @@ def acceptances(run: Run, labels: dict[str, str]) -> list[Acceptance]:
             series_of_rows(label, positions, "position", column)
             for column in ("given_tested", "unconditional", "independent")
         )
-        found.append(Acceptance(method, tested, proposed, independent, independent.y[0]))
-    return found
+        # At position m independence predicts alpha^m, at the first position alpha itself.
+        drafts.append(Acceptance(method, tested, proposed, independent, independent.y[0]))
+    return drafts

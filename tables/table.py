@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import compress, groupby
 from statistics import stdev
 from typing import Any
 
@@ -20,12 +20,20 @@ BEST = "_best"  # the end of the name of a column that says which numbers are be
 class Column:
     """A column: where its numbers are in a frame, and how they are printed.
 
-    name: of the frame's column. heading: its own, below `group`, which several columns share.
-    scale: what numbers are multiplied by. sign: "+" for one before positive numbers. emphasis: of
-    the best row, "bold" or "underline", among those where the frame's column `competes` holds.
-    marks: the frame's column of letters. suite: of the rows whose numbers it has, where a table's
-    row is not of one suite. ends: decimals of intervals. below: the frame's column of texts that
-    stand below the interval. spread: that of values whose standard deviation is printed too.
+    Attributes:
+        name: the frame's column of the numbers.
+        heading: printed above them, below `group`.
+        group: a title that several columns share.
+        decimals, unit: of the printed numbers.
+        scale: a factor that numbers are multiplied by.
+        sign: "+" prints a sign before positive numbers, too.
+        emphasis: "bold" or "underline", of the best row.
+        competes: the frame's column that says which rows may be the best.
+        marks: the frame's column of letters.
+        suite: whose numbers these are, in a table with several suites in a row.
+        ends: decimals of intervals; None for no intervals.
+        below: the frame's column of texts that stand below the interval.
+        spread: the frame's column of values whose standard deviation is printed after the number.
     """
 
     name: str
@@ -46,7 +54,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text and number, its emphasis, the letters of its marks, and texts below."""
+    """One cell: its text and number, its emphasis, the letters of its marks, two texts below it."""
 
     text: str
     value: float | None = None
@@ -66,10 +74,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be written: a caption of one sentence, columns, rows and the run card.
+    """A table to be written.
 
-    numbers: the frame that the CSV has. heading: of the rows' labels. below: labels of what stands
-    below the rows' numbers.
+    Attributes:
+        name: of its files.
+        caption: one sentence.
+        columns, rows: what is printed.
+        card: the run card.
+        numbers: the frame that is written as CSV.
+        heading: above the rows' labels.
+        below: labels of the two lines below a row's numbers.
     """
 
     name: str
@@ -94,7 +108,7 @@ class Table:
         return [(title, len(list(same))) for title, same in titles]
 
     def lines(self) -> list[tuple[str, Sequence[Cell], bool]]:
-        """What is printed line by line: a label, cells, and whether it belongs to the row above."""
+        """The printed lines: a label, cells, and whether the line belongs to the row above."""
         lines: list[tuple[str, Sequence[Cell], bool]] = []
         for row in self.rows:
             lines.append((row.label, row.cells, False))
@@ -105,12 +119,12 @@ class Table:
         return lines
 
     def of_group(self, group: str) -> "Table":
-        """The table with the columns of one group, and those of none, alone."""
-        shown = [column.group in ("", group) for column in self.columns]
-        columns = [column for column, there in zip(self.columns, shown, strict=True) if there]
+        """The table with only the columns of one group, and those without a group."""
+        selected = [column.group in ("", group) for column in self.columns]
+        columns = list(compress(self.columns, selected))
         rows = []
         for row in self.rows:
-            cells = [cell for cell, there in zip(row.cells, shown, strict=True) if there]
+            cells = list(compress(row.cells, selected))
             rows.append(replace(row, cells=cells))
         return replace(self, columns=columns, rows=rows)
 
@@ -119,12 +133,12 @@ Record = Mapping[Any, Any]
 
 
 def rows_of(frame: pd.DataFrame, columns: Sequence[Column], labels: Mapping[str, str]) -> list[Row]:
-    """A row per method, from the frame's rows by method and suite.
+    """A row per method, from a frame with a row per method and suite.
 
     Args:
-        frame: method, suite, and what the columns name.
-        columns: each with its suite.
-        labels: by method, in the order of the rows; those that the frame lacks are left out.
+        frame: with the columns method, suite, and those that `columns` name.
+        columns: those of the table, each with its suite.
+        labels: by method, in the order of the rows; methods that the frame lacks are left out.
     """
     best = {f"{c.name}{BEST}": _best(frame, c) for c in columns if c.emphasis}
     by_pair = frame.assign(**best).set_index(["method", "suite"]).to_dict("index")
@@ -139,17 +153,21 @@ def rows_of(frame: pd.DataFrame, columns: Sequence[Column], labels: Mapping[str,
 
 
 def _best(frame: pd.DataFrame, column: Column) -> pd.Series:
-    """Whether a number is the best of its suite, as printed, among the competing rows of the same
-    `source`, if the frame has any; of several that are equal none is best."""
+    """Whether a number is the best of its suite among the competing rows; none is if all are equal.
+
+    Rows compete with those of the same `source`, where the frame has that column.
+    """
+    # Numbers that are printed alike must not differ in their emphasis.
     printed = frame[column.name].round(column.decimals).where(frame[column.competes].eq(True))
     source = frame["source"] if "source" in frame else pd.Series("", frame.index)
     groups = printed.groupby([frame["suite"], source])
+    # A row that competes alone is the best all the same.
     differ = groups.transform("nunique").gt(1) | groups.transform("count").eq(1)
     return printed.eq(groups.transform("max")) & differ
 
 
 def listed_rows(frame: pd.DataFrame, columns: Sequence[Column], labels: Iterable[str]) -> list[Row]:
-    """A row per row of a frame, with these labels."""
+    """A row for each row of a frame, labelled in order."""
     records = frame.to_dict("records")
     return [
         Row("", label, [cell_of(record, column) for column in columns])
@@ -158,12 +176,18 @@ def listed_rows(frame: pd.DataFrame, columns: Sequence[Column], labels: Iterable
 
 
 def cell_of(record: Record, column: Column) -> Cell:
-    """A cell of a column, of the frame's row; a dash where that has no number."""
+    """The cell that a row of a frame has in a column; a dash if its number is missing.
+
+    Args:
+        record: the row, by column name.
+        column: how the number is printed.
+    """
     value = record.get(column.name)
     marks = record.get(column.marks, "")
     if isinstance(value, str):
         return Cell(value, marks=marks)
     if pd.isna(value):
+        # An accuracy that nobody judged is something else than one that does not exist.
         unscored = column.name == "accuracy" and record.get("scored") == 0
         return Cell("n/s" if unscored else NO_NUMBER, marks=marks)
     text = _text(value, column) + column.unit
@@ -176,12 +200,13 @@ def cell_of(record: Record, column: Column) -> Cell:
 
 def _text(value: float, column: Column) -> str:
     """A number as printed, 0 without a sign."""
+    # Rounding can leave -0.0 or +0.0.
     text = f"{column.scale * value:{column.sign}.{column.decimals}f}"
     return text.lstrip("+-") if float(text) == 0 else text
 
 
 def _below(record: Record, column: Column) -> tuple[str, str]:
-    """The interval of a number, and what stands below it."""
+    """The two texts below a number: its interval, and what the column's `below` has."""
     ends = [record.get(f"{column.name}_{end}", math.nan) for end in ("low", "high")]
     interval = ""
     if column.ends is not None and not pd.isna(ends[0]):

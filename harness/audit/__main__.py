@@ -40,6 +40,7 @@ def audit(options: AuditOptions) -> list[str]:
         UserError: options that cannot be used, before anything is measured.
     """
     names = checked_sections(options)
+    # After the options are checked: torch and transformers take seconds to import.
     import transformers
 
     from harness.audit import sections
@@ -53,6 +54,7 @@ def audit(options: AuditOptions) -> list[str]:
         "chains": lambda: sections.chains(options),
         "streams": lambda: sections.streams(options),
     }
+    # A model that cannot be loaded is refused now, not after the minutes of the other sections.
     if "neural" in names:
         inputs = sections.neural_inputs(options)
         runs["neural"] = lambda: sections.neural_section(options, inputs)

@@ -1,10 +1,9 @@
-"""The law section of the audit: what every decoder's output law is, where the joint law to be
-sampled is known.
+"""The law section of the audit: every decoder's output law, against the known joint law.
 
-The backbone is a table of the joint (`oracle.py`), so a distance to it is caused by the decoder: it
-commits several tokens at once from their marginals (factorization error), or the drawn tokens
-decide what is committed (selection bias). Decoders run as shipped, through `decode`, at temperature
-1.
+The backbone is a table of the joint (`oracle.py`) and makes no error itself, so that a distance to
+the joint is the decoder's: it commits several tokens at once from their marginals (factorization
+error), or the drawn tokens decide which of them are committed (selection bias). Decoders run as
+shipped, through `decode`, at temperature 1.
 """
 
 import json
@@ -32,8 +31,8 @@ from model_wrappers.options import SampleOptions
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded
 
-EXACT = 1e-12  # an enumerated law nearer than this is equal: the rest is rounding
-SEEN = 1e-3  # a broken decoder's law must be at least this far
+EXACT = 1e-12  # total variation that is rounding: an enumerated law nearer than this is equal
+SEEN = 1e-3  # total variation by which a decoder that is broken on purpose must be caught
 LEVEL = 0.05  # of a bound on a sampled law
 PROBES = 50  # random branches that estimate how many there are
 DIFFUSION_STEPS = (1, 2, 4)
@@ -54,7 +53,8 @@ is defined at temperature 0 only."""
 
 @dataclass(frozen=True)
 class Budget:
-    """How a law is found: exactly, up to this many branches, else from this many samples."""
+    """Limits of an exact law: up to so many branches all are walked, beyond them so many samples
+    are drawn."""
 
     branches: int = 25_000
     samples: int = 4000
@@ -63,7 +63,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Measured:
-    """A decoder's law and expected forward passes; samples: 0 where every branch was walked."""
+    """A decoder's law and expected forward passes.
+
+    Attributes:
+        law: probabilities or frequencies of responses.
+        forwards: expected forward passes of a response.
+        outcomes: how many responses are possible, R^d.
+        branches: how many were walked; 0 if the law was sampled.
+        samples: how many were drawn; 0 if every branch was walked.
+    """
 
     law: Law
     forwards: float
@@ -72,18 +80,23 @@ class Measured:
     samples: int = 0
 
     def bound(self, level: float = LEVEL) -> float:
-        """How far in total variation the true law may be from this one, except with probability
-        `level`."""
+        """A bound on the total variation between this law and the true one, which holds except with
+        probability `level`; 0 for an exact law."""
         return sampling_bound(self.outcomes, self.samples, level) if self.samples else 0.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """A decoder with its options, and what its law must be.
+    """A decoder with its options, and the check of its law.
 
-    must: "equal" the joint, "differ" from it, differ clearly because it was "broken" on purpose, or
-    "" for no claim. reference: the cases of one reference must all have the law of its first.
-    quota: tokens per step of a random order.
+    Attributes:
+        decoder: its name in the table.
+        shown: its options in the table.
+        method, options: for `decode`.
+        must: "equal" (to the joint), "differ" (from it), "broken" (on purpose, so that it must
+            differ clearly), or "" for no claim.
+        reference: a group of cases that must all have the law of its first one, or "".
+        quota: tokens per step, of a decoder in random order; see `ChoiceSampler`.
     """
 
     decoder: str
@@ -97,8 +110,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """A case, its law, the total variation to the joint, and KL(joint || law), NaN for a sampled
-    law."""
+    """A measured case.
+
+    Attributes:
+        case: the decoder and its claim.
+        measured: its law.
+        distance: total variation to the joint.
+        divergence: KL(joint || law) in nats; NaN for a sampled law.
+        reference: the law of the first case of its group; None for that one, and without a group.
+    """
 
     case: Case
     measured: Measured
@@ -119,13 +139,20 @@ class Result:
 def measure(
     run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota: int | None = None
 ) -> Measured:
-    """The law of run(sampler): exact where the estimated number of branches is within the budget,
-    else sampled."""
+    """The law of a decoder: exact if its estimated branches are within the budget, else sampled.
+
+    Args:
+        run: the decoder; all its randomness comes from the sampler that it gets.
+        outcomes: how many responses are possible.
+        budget: of branches and samples.
+        quota: of `ChoiceSampler`.
+    """
     law: defaultdict[tuple[int, ...], float] = defaultdict(float)
     forwards = 0.0
     count = 0
     exact = oracle.count_branches(run, PROBES, budget.seed, quota) <= budget.branches
     sampler = Sampler(budget.seed)
+    # A generator, so that nothing is sampled where the branches are walked.
     sampled = ((run(sampler), 1 / budget.samples) for _ in range(budget.samples))
     for decoded, probability in oracle.branches(run, quota) if exact else sampled:
         law[tuple(decoded.tokens.tolist())] += probability
@@ -140,12 +167,12 @@ def broken_residual() -> AbstractContextManager[object]:
 
 
 def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Case]:
-    """Every decoder that is defined at temperature 1.
+    """Cases of every decoder that is defined at temperature 1.
 
     Args:
         table: the joint.
-        unlike: a draft model of another joint.
-        schedule: the file that receives DDOSP's schedule for this table.
+        unlike: a draft model with another joint, so that drafts are rejected.
+        schedule: the path where DDOSP's schedule for this table is written.
     """
     length = table.dim()
     listed = llada_cases(length)
@@ -163,18 +190,20 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
     ]
     known = {case.method for case in listed} | {"fef"}
     for method, decoder in METHODS.items():
-        # A table has no attention.
+        # Whatever else is registered is audited with its defaults; but a table has no attention,
+        # whose keys and values some decoders extend.
         if method not in known and not decoder.greedy_only and not decoder.needs_extend:
             listed.append(Case(method, "defaults", method))
     return listed + fef_cases(length, unlike)
 
 
 def llada_cases(length: int) -> list[Case]:
-    """LLaDA at one, two and all tokens a step. In random order one a step is exact; drawing several
-    independently is not, in any order."""
+    """LLaDA at one, two and all tokens a step: in random order it is exact at one a step, and in no
+    order at several, which are drawn independently."""
     at_random = []
     by_confidence = []
     for quota in sorted({1, 2, length}):
+        # LLaDA's steps must divide the length.
         if length % quota:
             continue
         shown = f"{quota} a step"
@@ -189,8 +218,8 @@ def llada_cases(length: int) -> list[Case]:
 
 
 def fef_cases(length: int, unlike: TableBackbone) -> list[Case]:
-    """FeF-DLLM by windows, drafts and ways to accept: exact at one step, also with top_p. At more
-    steps all ways must have one law. Last, one that is wrong on purpose."""
+    """FeF-DLLM with several windows, drafts and acceptance rules: exact at one diffusion step, also
+    with top_p; at more steps all must have one law. The last case is wrong on purpose."""
     windows = sorted({min(window, length) for window in (1, 2, 4)})
     other_draft = {"window": 2, "draft": unlike}
     variants: list[tuple[str, dict[str, Any]]] = [("no speculation", {"speculative": False})]
@@ -209,6 +238,7 @@ def fef_cases(length: int, unlike: TableBackbone) -> list[Case]:
     settings.append((f"FeF, top_p {TRUNCATED.top_p}", truncated, "equal"))
     listed = []
     for label, options, must in settings:
+        # The variant without speculation comes first, so that it is the reference of the others.
         for shown, more in variants:
             listed.append(Case(label, shown, "fef", options | more, must, label))
     broken = "self-check, 1 step, window 2, other draft"
@@ -223,10 +253,14 @@ def audit_law(
     folder: Path,
     progress: Callable[[list[Case]], Any] = iter,
 ) -> list[Result]:
-    """The law of every case on a random table (budget.seed) of `tokens`^`positions`, given nothing
-    but masks.
+    """The law of every case on a random joint table, decoded from nothing but masks.
 
-    folder: where DDOSP's schedule is written. progress: wraps the list of cases.
+    Args:
+        tokens: R, real tokens.
+        positions: d, the length of a response.
+        budget: of branches and samples; its seed is the table's too.
+        folder: where DDOSP's schedule is written.
+        progress: wraps the list of cases.
     """
     table = oracle.random_table(tokens, positions, budget.seed)
     joint = oracle.table_law(table)
@@ -237,7 +271,7 @@ def audit_law(
     references: dict[str, Measured] = {}
     results = []
     for case in progress(cases(table, unlike, folder / "schedule.json")):
-
+        # The default binds this turn's case: a closure would see the last one.
         def run(sampler: Sampler, case: Case = case) -> Decoded:
             return decode(
                 backbone,
@@ -252,9 +286,10 @@ def audit_law(
         with broken_residual() if case.must == "broken" else nullcontext():
             measured = measure(run, outcomes, budget, case.quota)
         reference = references.setdefault(case.reference, measured) if case.reference else None
-        to_be = truncated if "top_p" in case.options else joint
-        divergence = math.nan if measured.samples else oracle.kl(to_be, measured.law)
-        distance = total_variation(measured.law, to_be)
+        expected = truncated if "top_p" in case.options else joint
+        # A sample misses outcomes, whose KL would be infinite whatever the decoder.
+        divergence = math.nan if measured.samples else oracle.kl(expected, measured.law)
+        distance = total_variation(measured.law, expected)
         results.append(
             Result(
                 case, measured, distance, divergence, None if reference is measured else reference
@@ -264,7 +299,8 @@ def audit_law(
 
 
 def law_table(results: list[Result]) -> pd.DataFrame:
-    """One row per case: how its law was found, its expected forward passes and its distances."""
+    """One row per case: whether its law is exact or sampled, its expected forward passes, and its
+    distances."""
     return pd.DataFrame(
         {
             "decoder": result.case.decoder,
@@ -273,6 +309,7 @@ def law_table(results: list[Result]) -> pd.DataFrame:
             "runs": result.measured.samples or result.measured.branches,
             "forwards": result.measured.forwards,
             "TV": result.distance,
+            # An exact law has the bound 0, which the table leaves empty.
             "95% bound": result.measured.bound() or math.nan,
             "KL": result.divergence,
             "TV to no speculation": (
@@ -284,8 +321,8 @@ def law_table(results: list[Result]) -> pd.DataFrame:
 
 
 def law_failures(results: list[Result]) -> list[str]:
-    """The failed checks, one line each; a sampled law fails only beyond a bound that holds for all
-    of them."""
+    """The failed checks, one line each; a sampled law fails only beyond its sampling bound."""
+    # Bonferroni: all bounds together hold with probability 1 - LEVEL.
     level = LEVEL / len(results)
     failures = []
     for result in results:
@@ -297,7 +334,7 @@ def law_failures(results: list[Result]) -> list[str]:
 
 
 def _joint_failure(result: Result, level: float) -> str:
-    """How a law is unlike what is claimed of it and the joint; "" if it is not."""
+    """How a law fails the claim about it and the joint; "" if it does not."""
     bound = result.measured.bound(level)
     must = result.case.must
     distance = f"total variation {result.distance:.3g} to the joint"
@@ -312,7 +349,7 @@ def _joint_failure(result: Result, level: float) -> str:
 
 
 def _reference_failure(result: Result, level: float) -> str:
-    """How a law is unlike that of the first case with its reference; "" if it is not."""
+    """How a law differs from that of the first case in its group; "" if it does not."""
     if result.reference is None or result.to_reference is None:
         return ""
     bound = result.measured.bound(level) + result.reference.bound(level)
@@ -329,15 +366,17 @@ def draw_laws(results: list[Result], folder: Path) -> None:
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     for number, decoder in enumerate(dict.fromkeys(result.case.decoder for result in results)):
         shown = [result for result in results if result.case.decoder == decoder]
-        distances = [each.distance for each in shown]
-        bounds = [each.measured.bound() for each in shown]
+        distances = [result.distance for result in shown]
+        bounds = [result.measured.bound() for result in shown]
         axes.errorbar(
             [result.measured.forwards for result in shown],
             distances,
+            # no bar reaches below 0
             yerr=[[min(pair) for pair in zip(bounds, distances, strict=True)], bounds],
             fmt="os^Dv<>pP*X"[number % 11],
             color=colormaps["tab20"](2 * number % 20 + number // 10),
-            fillstyle="none",  # markers of decoders with the same law overlap
+            # open, because markers of decoders with the same law overlap
+            fillstyle="none",
             elinewidth=0.8,
             label=decoder,
         )

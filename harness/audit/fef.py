@@ -1,10 +1,10 @@
-"""The lemma and chains sections of the audit: what FeF-DLLM samples from, in numbers.
+"""The lemma and chains sections of the audit: the laws that FeF-DLLM samples from, in numbers.
 
-lemma: Lemma 1, and the decoder on its posterior, under the uniform kernel, which does not show what
-is clean. Everything is summed over the whole joint p(x_0, x_t); nothing of the proof is used.
-chains: two-stream verification has one law for every window, draft and saving, in blocks too. The
-backbone is a small random LLaDA, all branches walked. The distance to the law of full verification,
-the paper's, is what a stale context costs.
+lemma: Lemma 1, and the decoder's law given a corrupted sequence, under the uniform kernel, where
+corrupted tokens look like clean ones. Everything is summed over the whole joint p(x_0, x_t), and
+nothing of the proof is used. chains: two-stream verification has one law for every window, draft
+and saving, also in blocks. The backbone is a small random LLaDA, and all branches are walked. The
+distance to the law of full verification, the paper's, is the price of a stale context.
 """
 
 from collections.abc import Callable
@@ -50,6 +50,7 @@ def joint_of(table: torch.Tensor, kernel: Kernel, t: float) -> torch.Tensor:
     """p(x_0, x_t), shape (R,) * 2d: the clean tokens' axes, then the corrupted ones'."""
     length = table.dim()
     joint = (table / table.sum()).reshape(table.shape + (1,) * length)
+    # Tokens are corrupted independently: p(x_t | x_0) is a product over the positions.
     for position in range(length):
         shape = [1] * (2 * length)
         shape[position] = shape[length + position] = table.shape[0]
@@ -60,8 +61,9 @@ def joint_of(table: torch.Tensor, kernel: Kernel, t: float) -> torch.Tensor:
 def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, float]:
     """The largest errors of Lemma 1's two identities, over all positions, x_t, prefixes and tokens.
 
-    First p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}), then the same against the
-    normalised p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
+    The first is p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}); the second compares the
+    same posterior with p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}),
+    normalised.
     """
     joint = joint_of(table, kernel, t)
     length = table.dim()
@@ -70,16 +72,16 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
         before = range(i)
         corrupted = range(length, 2 * length)
 
-        def given(*axes: int, position: int = i) -> torch.Tensor:
-            """p(x_0^i | those axes), the others summed out and kept as axes of size 1."""
+        def conditional(*axes: int, position: int = i) -> torch.Tensor:
+            """p(x_0^i | the tokens of these axes); other axes are summed out and have size 1."""
             summed = [axis for axis in range(2 * length) if axis != position and axis not in axes]
             marginal = joint.sum(summed, keepdim=True) if summed else joint
             return marginal / marginal.sum(position, keepdim=True)
 
-        posterior = given(*before, *corrupted)
-        suffix = given(*before, *corrupted[i:])
-        product = given(*corrupted) * given(*before, *corrupted[i + 1 :])
-        product = product / given(*corrupted[:i], *corrupted[i + 1 :])
+        posterior = conditional(*before, *corrupted)
+        suffix = conditional(*before, *corrupted[i:])
+        product = conditional(*corrupted) * conditional(*before, *corrupted[i + 1 :])
+        product = product / conditional(*corrupted[:i], *corrupted[i + 1 :])
         product = product / product.sum(i, keepdim=True)
         gaps = [float((posterior - other).abs().max()) for other in (suffix, product)]
         errors = [max(pair) for pair in zip(errors, gaps, strict=True)]
@@ -89,12 +91,17 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
 def posterior_distance(
     table: torch.Tensor, t: float, window: int, draft: PrefixOracle | None, budget: Budget
 ) -> tuple[float, float]:
-    """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t);
-    and its bound.
+    """Total variation between p(x_0 | x_t) and FeF's law at one diffusion step, for a sampled x_t.
 
-    The target is the exact position-conditioned oracle, and the draft too where it is None. The
-    decoder is called on x_t directly, because `decode` takes every token that is not the mask for
-    given.
+    Args:
+        table: p(x_0), (R,) * d.
+        t: level of the corruption.
+        window: of the decoder.
+        draft: the draft model; None for the target itself, the exact position-conditioned oracle.
+        budget: of branches and samples.
+
+    Returns:
+        The distance, and its bound if the law was sampled, else 0.
     """
     kernel = Uniform(table.shape[0])
     sampler = Sampler(budget.seed)
@@ -104,6 +111,7 @@ def posterior_distance(
     oracle = PrefixOracle(table, kernel, t)
 
     def run(sampler: Sampler) -> Decoded:
+        # Not through `decode`, for which every token but the mask is part of the response already.
         x_1L = torch.cat([PROMPT, x_t])[None]
         target = Ledger(oracle)
         drafts = Ledger(oracle if draft is None else draft)
@@ -113,6 +121,7 @@ def posterior_distance(
 
     measured = measure(run, table.numel(), budget)
     truth = table_law(posterior_table(table, kernel, t, x_t.tolist()))
+    # Bonferroni over the cases of `audit_lemma`: two drafts at each time.
     return total_variation(measured.law, truth), measured.bound(LEVEL / (2 * len(TIMES)))
 
 
@@ -122,8 +131,8 @@ def audit_lemma(
     budget: Budget,
     progress: Callable[[list[tuple[int, float]]], Any] = iter,
 ) -> pd.DataFrame:
-    """Both identities and FeF's law, on random tables of `tokens`^`positions` (seeds from
-    budget.seed on)."""
+    """Lemma 1's identities and FeF's law, on random tables of `tokens`^`positions` with the seeds
+    from budget.seed on: a row for each of the three claims."""
     kernel = Uniform(tokens)
     grid = [(budget.seed + number, t) for number in range(TABLES) for t in TIMES]
     pairs = [
@@ -136,7 +145,8 @@ def audit_lemma(
         )
         distances.append(posterior_distance(table, t, positions, None, budget))
         distances.append(posterior_distance(table, t, 2, PrefixOracle(other, kernel, t), budget))
-    worst, bound = max(distances, key=lambda each: each[0] - each[1])
+    # The worst case is the one that exceeds its bound most, or comes nearest to it.
+    worst, bound = max(distances, key=lambda pair: pair[0] - pair[1])
     return pd.DataFrame(
         {
             "claim": [
@@ -186,11 +196,14 @@ distance of the chain, not an error."""
 def random_llada(
     tokens: int, seed: int, length: int = 16, std: float = 0.3, blocks: Blocks | None = None
 ) -> Backbone:
-    """A random LLaDA of two layers of width 32, in float64: weights of deviation `std`, inputs of
-    at most `length`.
+    """A random LLaDA of two layers of width 32, in float64.
 
-    tokens: real tokens; the mask comes after them and the last of them is EOS. blocks: what it
-    attends in.
+    Args:
+        tokens: real tokens; the last of them is EOS, and the mask comes after them.
+        seed: of the weights.
+        length: the longest input.
+        std: standard deviation of the weights.
+        blocks: blocks of its attention; None for attention over the whole sequence.
     """
     config = LLaDAConfig(
         vocab_size=tokens + 1,
@@ -205,6 +218,7 @@ def random_llada(
         eos_token_id=tokens - 1,
         bos_token_id=None,
     )
+    # The caller's global random numbers stay as they are.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = LLaDAForMaskedLM(config).double()
@@ -215,13 +229,15 @@ def random_llada(
 def audit_chains(
     tokens: int, seed: int, progress: Callable[[list[str]], Any] = iter
 ) -> pd.DataFrame:
-    """A row per chain and way to decode it: branches, forwards, TV to no speculation and to full
-    verification."""
+    """A row per chain and way to decode it: branches, forwards, and the total variation to no
+    speculation and to full verification."""
     rows = []
     for chain in progress(list(CHAINS)):
         options = {"verify": "two-stream", **CHAINS[chain]}
         blocks = options.pop("blocks", None)
-        backbone, unlike = (random_llada(tokens, each, blocks=blocks) for each in (seed, seed + 1))
+        backbone, unlike = (
+            random_llada(tokens, model_seed, blocks=blocks) for model_seed in (seed, seed + 1)
+        )
         variants: dict[str, dict[str, Any]] = {
             NO_SPECULATION: {"speculative": False},
             "window 1": {"window": 1},
@@ -236,7 +252,8 @@ def audit_chains(
             SELF_CHECK: {"window": 2, "draft": unlike},
         }
 
-        def law(model: Backbone = backbone, **how: Any) -> Measured:
+        # The default binds this turn's model: a closure would see the last one.
+        def law(model: Backbone = backbone, **settings: Any) -> Measured:
             def run(sampler: Sampler) -> Decoded:
                 return decode(
                     model,
@@ -246,9 +263,10 @@ def audit_chains(
                     temperature=1.0,
                     sampler=sampler,
                     steps=1,
-                    **how,
+                    **settings,
                 )
 
+            # So large a budget that every branch is walked: samples could not show equality.
             return measure(run, tokens**POSITIONS, Budget(branches=10**6, seed=seed))
 
         full = law(speculative=False)
@@ -274,11 +292,13 @@ def chains_failures(table: pd.DataFrame) -> list[str]:
     failures = []
     for row in table.to_dict("records"):
         name = f"chain {row['chain']} ({row['decoded with']})"
-        apart = row["TV to no speculation"]
-        if row["decoded with"] == SELF_CHECK and apart <= SEEN:
-            failures.append(f"{name} is not caught: total variation {apart:.3g} to no speculation")
-        if row["decoded with"] != SELF_CHECK and apart > EXACT:
+        distance = row["TV to no speculation"]
+        if row["decoded with"] == SELF_CHECK and distance <= SEEN:
             failures.append(
-                f"{name} has another law than without speculation: total variation {apart:.3g}"
+                f"{name} is not caught: total variation {distance:.3g} to no speculation"
+            )
+        if row["decoded with"] != SELF_CHECK and distance > EXACT:
+            failures.append(
+                f"{name} has another law than without speculation: total variation {distance:.3g}"
             )
     return failures

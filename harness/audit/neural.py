@@ -1,13 +1,15 @@
-"""The neural and streams sections of the audit: what a model's targets are, along prompts and
-responses.
+"""The neural and streams sections of the audit: how far a model's distributions are from those that
+they stand for, along prompts and responses.
 
 neural: how far the next w tokens, drawn at once, are from the chain law. q is the product of their
 marginals given a fully masked response, p the law of one token after the other, from which FeF-DLLM
 samples at one diffusion step; temperature 1, the mask excluded. Their total variation is E_p (1 - q
-/ p)_+, estimated from chain samples. streams: how far the target of two-stream verification is from
-the paper's, along a reference response: the paper's is taken from the sequence with the tokens
-before filled in, the other from a context that is computed anew every `anchor` positions, or in
-doubt, and the clean tokens since.
+/ p)_+, estimated from chain samples.
+
+streams: how far the target of two-stream verification is from the paper's, along a reference
+response. The paper's target sees the sequence with all tokens before a position filled in. The
+two-stream target sees a context, computed anew every `anchor` positions or in doubt, and the clean
+tokens since.
 """
 
 import json
@@ -55,11 +57,16 @@ class Prompts:
 def prompts_of(
     backbone: Backbone, file: Path | None, count: int, gen_length: int | None
 ) -> list[Prompts]:
-    """The prompts of a file, else `count` generated dev problems of each of NANO_SUITES, as user
-    turns.
+    """Prompts as user turns, of a file or of generated problems.
 
-    file: JSON lines of {"prompt": text}. gen_length: of the masked response (None: the suite's,
-    GEN_LENGTH for a file). Raises UserError, naming the line, for a file that cannot be used.
+    Args:
+        backbone: has the tokenizer.
+        file: JSON lines of {"prompt": text}; None for generated dev problems of NANO_SUITES.
+        count: how many problems of each suite, without a file.
+        gen_length: tokens of the masked response; None: the suite's, or GEN_LENGTH for a file.
+
+    Raises:
+        UserError: a file that cannot be used; the message has the line.
     """
     tokenizer = backbone.text_tokenizer()
     if file is None:
@@ -72,11 +79,13 @@ def prompts_of(
             groups.append(Prompts(suite, ids, gen_length or suite_named(suite).generated.length))
         return groups
     with explained(f"{file} cannot be read", OSError, ValueError):
+        # Not splitlines, which also cuts at U+2028 and others that a JSON text may contain.
         lines = file.read_text(encoding="utf-8").split("\n")
     ids = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        # No JSON, no object, or no such key: one message is enough for all three.
         with suppress(ValueError, LookupError, TypeError):
             prompt = json.loads(line)["prompt"]
             if isinstance(prompt, str) and prompt.strip():
@@ -97,11 +106,19 @@ def chain_terms(
     chains: int,
     sampler: Sampler,
 ) -> torch.Tensor:
-    """(1 - q / p)_+ of the first w tokens of each chain sample, w = 1 .. span: float64 (chains,
-    span), in [0, 1].
+    """(1 - q / p)_+ of the first w tokens of each chain sample, for w = 1 .. span.
 
-    Their mean over chains is an unbiased estimate of the total variation. A block model sees what
-    its blocks let it.
+    Args:
+        backbone: a block model sees only what its blocks allow.
+        prompt: ids.
+        gen_length: masks after the prompt.
+        span: the largest w.
+        chains: samples.
+        sampler: draws them.
+
+    Returns:
+        float64 (chains, span), in [0, 1]; the mean over chains is an unbiased estimate of the total
+        variation.
     """
     start = len(prompt)
     row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length)
@@ -115,9 +132,10 @@ def chain_terms(
     ratio_C = torch.zeros(chains, dtype=torch.float64)
     terms = []
     for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
-        distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
+        # Chains often agree in their first tokens: the model sees each sequence once.
+        distinct_DL, inverse_C = rows_CL.unique(dim=0, return_inverse=True)
         logits_DV = model.logits(distinct_DL, positions=torch.tensor([position]))[:, 0]
-        chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[which_C]
+        chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[inverse_C]
         token_C = sampler.tokens(chain_CV)
         token_C, marginal_C, chain_C = to_host(
             token_C, marginal_V[token_C], probs_at(chain_CV, token_C)
@@ -129,8 +147,11 @@ def chain_terms(
 
 
 def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
-    """UserError unless the span fits every response and every prompt with its response fits the
-    model."""
+    """Check that the span fits into every response, and every prompt and response into the model.
+
+    Raises:
+        UserError: it does not.
+    """
     limit = getattr(backbone, "max_length", None)
     for group in groups:
         longest = max(map(len, group.ids)) + group.gen_length
@@ -156,16 +177,20 @@ def audit_neural(
     level: float,
     progress: Callable[[list[tuple[Prompts, list[int]]]], Any] = iter,
 ) -> pd.DataFrame:
-    """Total variation between the product of the marginals and the chain law, one row per w, one
-    column per group.
+    """Total variation between the product of the marginals and the chain law.
 
-    The last row is Hoeffding's bound at `level`, for the mean over these prompts, given which
-    samples are independent.
+    Returns:
+        A row per w = 1 .. span and a column per group, with several groups also `all`. The last row
+        is Hoeffding's bound at `level` for the mean over these very prompts, given which the
+        samples are independent.
     """
     sampler = Sampler(seed)
     terms: dict[str, list[torch.Tensor]] = {group.name: [] for group in groups}
-    for of, prompt in progress([(group, prompt) for group in groups for prompt in group.ids]):
-        terms[of.name].append(chain_terms(backbone, prompt, of.gen_length, span, chains, sampler))
+    pairs = [(group, prompt) for group in groups for prompt in group.ids]
+    for group, prompt in progress(pairs):
+        terms[group.name].append(
+            chain_terms(backbone, prompt, group.gen_length, span, chains, sampler)
+        )
     if len(groups) > 1:
         terms["all"] = [term for group in groups for term in terms[group.name]]
     columns = {name: [*torch.cat(parts).mean(0).tolist()] for name, parts in terms.items()}
@@ -179,6 +204,7 @@ def draw_neural(table: pd.DataFrame, folder: Path) -> None:
     bound."""
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
+    # The line over all groups stands out; it is there only beside others.
     for name in table:
         style: dict[str, Any] = {"color": "black", "linewidth": 2} if name == "all" else {}
         axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)
@@ -202,8 +228,8 @@ context pass; whole: one pass for all, and another one where the best token has 
 
 @dataclass(frozen=True)
 class Contexts:
-    """Where a context is computed: every `anchor` positions (None: once), and for best tokens below
-    `fresh_below`."""
+    """When a context is computed: every `anchor` positions (None: once), and anew where the most
+    likely token has a probability below `fresh_below` (None: never)."""
 
     anchor: int | None = None
     fresh_below: float | None = None
@@ -219,10 +245,15 @@ CONTEXTS = (
 def probs_along(
     backbone: Backbone, example: Example, contexts: Contexts | None
 ) -> tuple[torch.Tensor, int]:
-    """The target's probs at each position of a response given the tokens before it, float64 (G, V),
-    G its length.
+    """The target's probs at each position of a reference response, given the tokens before it.
 
-    contexts: None for the paper's target. Returns the number of context passes, too.
+    Args:
+        backbone: the model.
+        example: ids of prompt and response.
+        contexts: of two-stream verification; None for the paper's target.
+
+    Returns:
+        float64 (G, V) for a response of G tokens, and the number of context passes.
     """
     prompt, response = example
     ledger = Ledger(backbone)
@@ -232,8 +263,9 @@ def probs_along(
     verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(
         request, FeFOptions(window=len(response))
     )
+    # The response itself is proposed, and every token accepted, as if the drafts were right.
     width = (contexts.anchor if contexts is not None else None) or len(response)
-    found = list[torch.Tensor]()
+    parts = list[torch.Tensor]()
     first = 0
     passes = 0
     while first < len(response):
@@ -243,14 +275,15 @@ def probs_along(
         logits_WV = verifier.verify(segment, Proposal(tokens)).logits_WV
         probs_WV = token_probs(logits_WV, 1.0, exclude=backbone.mask_id)
         if contexts is not None:
+            # From the first doubtful position on the next context decides.
             doubtful_W = in_doubt(probs_WV.amax(1), contexts.fresh_below, fresh=True)
             probs_WV = probs_WV[: int((~doubtful_W).cumprod(0).sum())]
         count = len(probs_WV)
         request.commit(segment[:count], tokens[:count], None, "drawn")
-        found.append(probs_WV)
+        parts.append(probs_WV)
         first = first + count
         passes = passes + 1
-    return torch.cat(found), passes
+    return torch.cat(parts), passes
 
 
 def distances(
@@ -259,8 +292,8 @@ def distances(
     targets: Sequence[torch.Tensor],
     contexts: Contexts,
 ) -> pd.DataFrame:
-    """A row per example: mean total variation to the paper's `targets`, how often the argmax agree,
-    and contexts."""
+    """A row per example: the mean total variation to the paper's `targets`, the share of positions
+    with the same most likely token, the positions, and the context passes."""
     rows = []
     for example, target in zip(examples, targets, strict=True):
         other, passes = probs_along(backbone, example, contexts)
@@ -277,8 +310,8 @@ def audit_streams(
     count: int,
     progress: Callable[[list[tuple[str, Contexts]]], Any] = iter,
 ) -> pd.DataFrame:
-    """A row per model and choice of contexts, on `count` dev problems a suite; the interval is over
-    responses."""
+    """A row per model and element of CONTEXTS, on `count` dev problems of each suite; intervals are
+    over responses."""
     rows = []
     examples: dict[str, list[Example]] = {name: [] for name in backbones}
     for name, suite in product(backbones, STREAM_SUITES):
@@ -286,23 +319,26 @@ def audit_streams(
         examples[name] += encode(backbones[name], exchanges, suite_named(suite).generated.length)
     targets: dict[str, list[torch.Tensor]] = {}
     for name, contexts in progress([*product(backbones, CONTEXTS)]):
+        # The paper's targets are expensive, a row of the model for every position, and the same for
+        # all contexts.
         if name not in targets:
             targets[name] = [
                 probs_along(backbones[name], example, None)[0] for example in examples[name]
             ]
-        found = distances(backbones[name], examples[name], targets[name], contexts)
-        low, high = mean_interval(found["tv"].to_numpy())
+        measured = distances(backbones[name], examples[name], targets[name], contexts)
+        low, high = mean_interval(measured["tv"].to_numpy())
         rows.append(
             {
                 "model": name,
                 "anchor": "whole" if contexts.anchor is None else str(contexts.anchor),
                 "fresh below": math.nan if contexts.fresh_below is None else contexts.fresh_below,
-                "contexts": found["contexts"].mean(),
-                "places": int(found["positions"].sum()),  # the column's name in committed records
-                "TV": found["tv"].mean(),
+                "contexts": measured["contexts"].mean(),
+                # the name that committed records have for positions
+                "places": int(measured["positions"].sum()),
+                "TV": measured["tv"].mean(),
                 "TV low": low,
                 "TV high": high,
-                "argmax agreement %": 100 * found["agree"].mean(),
+                "argmax agreement %": 100 * measured["agree"].mean(),
             }
         )
     return pd.DataFrame(rows)

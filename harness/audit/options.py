@@ -7,7 +7,7 @@ from harness.errors import UserError
 from harness.options import option
 
 SECTIONS = ("law", "lemma", "chains", "neural", "streams")
-OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
+OUTCOMES = 1024  # most entries of a table; the lemma's joint p(x_0, x_t) has the square of these
 
 
 @dataclass(frozen=True, kw_only=True)

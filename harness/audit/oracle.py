@@ -1,5 +1,5 @@
-"""Things with known answers: joint laws given as tables, backbones that know them, and samplers
-that walk every branch.
+"""What the audit knows exactly: joint laws as tables, backbones with these laws, and samplers that
+walk every branch of a decoder's randomness.
 
 A table is a joint law of d tokens, shape (R,) * d for R real tokens. Shapes: B batch, L length, V
 vocabulary (the real tokens, the mask and EOS), n positions whose logits are read.
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 class RowBackbone(ABC):
-    """A backbone given by a function of one row, `row_logits`, in float64; it has only what a
-    backbone must."""
+    """A backbone defined by the logits of a single row in float64, `row_logits`, with only the
+    members that every backbone must have."""
 
     def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
         self.vocab_size = vocab_size
@@ -43,6 +43,7 @@ class RowBackbone(ABC):
         """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's
         own."""
         rows = []
+        # Branches of a decoder come back to the same few rows thousands of times.
         for row in map(tuple, ids_BL.tolist()):
             if (row, causal) not in self._known:
                 self._known[row, causal] = self.row_logits(row, causal)
@@ -54,12 +55,12 @@ class RowBackbone(ABC):
 
 
 class TableBackbone(RowBackbone):
-    """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed
-    response tokens.
+    """An oracle: its logits are the logs of the exact marginals of a joint table p(x) over R^d,
+    given the response tokens that are not masked.
 
     The response is the d positions after the prompt. The mask is id R; EOS is R + 1 unless eos_id
-    names a real token. Probs are uniform in the prompt, and for impossible evidence. causal: only
-    tokens up to a position are its evidence.
+    names a real token. Probs are uniform in the prompt, and where the tokens have probability 0.
+    With causal=True only the tokens up to a position are evidence for it.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TableBackbone(RowBackbone):
         probs_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
         probs_LV[:, :real] = 1 / real
         for position in range(length):
+            # Bayes' rule: the joint times the likelihood of every token seen, then a marginal.
             evidence = self.table
             for other, token in enumerate(response[: position + 1] if causal else response):
                 if token != self.mask_id:
@@ -95,12 +97,11 @@ class TableBackbone(RowBackbone):
 
 
 class PrefixOracle(TableBackbone):
-    """The exact position-conditioned target: at position i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a
-    corrupted table.
+    """The exact position-conditioned target of a corrupted table.
 
-    Tokens before a position are read as clean, those from it on as corrupted at level t, a mask as
-    not observed. Algorithm 1 trains this distribution, and Lemma 1 equates it with p(x_0^i | x_t,
-    x_0^{<i}).
+    At position i it is log p(x_0^i | x_0^{<i}, x_t^{>=i}). Tokens before a position are taken as
+    clean, those from it on as corrupted at level t, and masks as unobserved. Algorithm 1 trains
+    this distribution; Lemma 1 says that it is p(x_0^i | x_t, x_0^{<i}).
     """
 
     def __init__(
@@ -118,16 +119,17 @@ class PrefixOracle(TableBackbone):
 
 
 class ChoiceSampler(Sampler, ABC):
-    """Replaces Sampler: every draw is a choice among finitely many, made by `_choose`.
+    """A Sampler whose every draw is a choice among finitely many, made by `_choose`.
 
-    quota: how many of the top ranks of `order`, as a set, are ever read (None: all), as LLaDA does
-    of a random order.
+    quota: how many of the top ranks of a random `order` the decoder reads, as a set (None: it reads
+    the whole order).
     """
 
     def __init__(self, quota: int | None = None) -> None:
         self._quota = quota
 
     def tokens(self, probs_NV: torch.Tensor, needed_1: torch.Tensor | None = None) -> torch.Tensor:
+        # Tokens that the decoder drops must not branch: each would multiply the number of leaves.
         needed = len(probs_NV) if needed_1 is None else int(needed_1)
         drawn = [self._choose(probs_V) for probs_V in probs_NV[:needed].tolist()]
         return torch.tensor(drawn + [0] * (len(probs_NV) - needed))
@@ -142,6 +144,7 @@ class ChoiceSampler(Sampler, ABC):
         if self._quota is None:
             orders = list(itertools.permutations(range(count)))
             return torch.tensor(orders[self._choose([1 / len(orders)] * len(orders))])
+        # Orders with the same set on top decode alike: one branch for all of them.
         tops = list(itertools.combinations(range(count), min(self._quota, count)))
         return torch.zeros(count).index_fill(
             0, torch.tensor(tops[self._choose([1 / len(tops)] * len(tops))]), 1.0
@@ -153,9 +156,11 @@ class ChoiceSampler(Sampler, ABC):
 
 
 class BranchSampler(ChoiceSampler):
-    """Follows a script of choices, then the first choice everywhere, and notes the ones not taken.
+    """Follows a script of choices, then takes the first possible choice everywhere.
 
-    probability: of the branch taken so far. untaken: scripts that lead into every other branch.
+    Attributes:
+        probability: of the branch taken so far.
+        untaken: scripts that lead into all other branches seen after the script.
     """
 
     def __init__(self, script: tuple[int, ...] = (), quota: int | None = None) -> None:
@@ -178,8 +183,8 @@ class BranchSampler(ChoiceSampler):
 
 
 class ProbeSampler(ChoiceSampler):
-    """Takes every choice of positive probability equally often. leaves: the product of the numbers
-    of choices."""
+    """Takes every choice of positive probability equally often; leaves: the product of the numbers
+    of choices along its path."""
 
     def __init__(self, rng: random.Random, quota: int | None = None) -> None:
         super().__init__(quota)
@@ -193,8 +198,18 @@ class ProbeSampler(ChoiceSampler):
 
 
 def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tuple[T, float]]:
-    """The result of run(sampler) and its probability on every branch; ArithmeticError if they do
-    not add up to 1."""
+    """Run a decoder once on every branch of its randomness (depth first).
+
+    Args:
+        run: the decoder; all its randomness comes from the sampler that it gets.
+        quota: of `ChoiceSampler`.
+
+    Yields:
+        The result of run(sampler) and the probability of its branch.
+
+    Raises:
+        ArithmeticError: the probabilities do not add up to 1.
+    """
     pending: list[tuple[int, ...]] = [()]
     total = 0.0
     while pending:
@@ -210,9 +225,12 @@ def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tupl
 def count_branches(
     run: Callable[[Any], object], probes: int, seed: int = 0, quota: int | None = None
 ) -> float:
-    """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones: the
-    product of the branching factors along a path, averaged (Knuth, Estimating the efficiency of
-    backtrack programs, 1975)."""
+    """An unbiased estimate of how many branches run(sampler) has.
+
+    It is the product of the branching factors along a random path, averaged over `probes` paths.
+    Source: Knuth (1975), "Estimating the efficiency of backtrack programs", Mathematics of
+    Computation 29, 122-136.
+    """
     rng = random.Random(seed)
     total = 0
     for _ in range(probes):
@@ -228,16 +246,17 @@ def total_variation(law: Law, other: Law) -> float:
 
 
 def kl(law: Law, other: Law) -> float:
-    """KL(law || other) in nats; infinite where `other` cannot give what `law` gives."""
+    """KL(law || other) in nats; infinite if `law` has an outcome that `other` has not."""
     terms = [(probability, other.get(x, 0.0)) for x, probability in law.items() if probability > 0]
     if any(q <= 0 for _, q in terms):
         return math.inf
-    # for equal laws rounding may give less than 0
+    # For equal laws rounding may give less than 0.
     return max(0.0, sum(p * math.log(p / q) for p, q in terms))
 
 
 def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
     """A joint law of full support over real^length in which the positions depend on one another."""
+    # A logit of its own for every sequence makes each position depend on all others.
     generator = torch.Generator().manual_seed(seed)
     logits = 1.5 * torch.randn((real,) * length, generator=generator, dtype=torch.float64)
     return torch.softmax(logits.flatten(), 0).reshape(logits.shape)
@@ -270,8 +289,14 @@ def truncated_table(table: torch.Tensor, options: SampleOptions) -> torch.Tensor
 def posterior_table(
     table: torch.Tensor, kernel: Kernel, t: float, x_t: Sequence[int]
 ) -> torch.Tensor:
-    """p(x_0 | x_t) of a table whose tokens a kernel corrupted independently, at level t: shape (R,)
-    * d."""
+    """p(x_0 | x_t), shape (R,) * d, of a table whose tokens a kernel corrupted independently.
+
+    Args:
+        table: p(x_0), (R,) * d.
+        kernel: of the corruption.
+        t: its level.
+        x_t: the d corrupted tokens.
+    """
     joint = table.double()
     for position, token in enumerate(x_t):
         likelihood_R = kernel.cumulative(t)[:, token]
@@ -282,18 +307,16 @@ def posterior_table(
 
 
 def information_profile(table: torch.Tensor) -> np.ndarray:
-    """h(i), (d,): the mean entropy in nats of a position given i others, over all positions and all
-    sets of i others.
+    """h(i), shape (d,): the entropy in nats of a position given i others, a mean over all positions
+    and all sets of i others.
 
-    With H_i the mean entropy of i positions, it is H_{i+1} - H_i: a position and i others are a set
-    of i + 1.
+    With H_i the mean joint entropy of i positions, h(i) = H_{i+1} - H_i by the chain rule.
     """
     length = table.dim()
     mean = np.zeros(length + 1)
     for size in range(1, length + 1):
-        kept = itertools.combinations(range(length), size)
         entropies = []
-        for axes in kept:
+        for axes in itertools.combinations(range(length), size):
             summed = [axis for axis in range(length) if axis not in axes]
             marginal = (table / table.sum()).double()
             marginal = marginal.sum(summed) if summed else marginal

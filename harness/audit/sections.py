@@ -1,5 +1,5 @@
-"""The sections of the audit, each a function of the options: what it measured, the text that is
-printed, and the checks that failed. A section with a figure draws it into the output folder.
+"""The sections of the audit: functions of the options that return a `Section`, and draw its figure
+into the output folder if it has one.
 """
 
 import sys
@@ -45,7 +45,7 @@ def neural_inputs(options: AuditOptions) -> NeuralInputs:
     """Load what the neural section needs, before anything is measured.
 
     Raises:
-        UserError: prompts that the model cannot have.
+        UserError: prompts or responses that do not fit into the model.
     """
     backbone = load_backbone(options.model, options.device, options.dtype)
     prompts = neural.prompts_of(
@@ -57,6 +57,7 @@ def neural_inputs(options: AuditOptions) -> NeuralInputs:
 
 def law(options: AuditOptions) -> Section:
     """Every decoder's output law on an oracle whose joint is known."""
+    # DDOSP reads its schedule from a file.
     with tempfile.TemporaryDirectory() as scratch:
         results = exact.audit_law(
             options.tokens, options.positions, budget_of(options), Path(scratch), progress("law")
@@ -97,6 +98,7 @@ def neural_section(options: AuditOptions, inputs: NeuralInputs) -> Section:
     )
     if options.out is not None:
         neural.draw_neural(measured, options.out)
+    # The last row is no w but the bound, which is always printed.
     printed = (*SHOWN, options.span)
     rows = [w for w in measured.index if not w.isdigit() or int(w) in printed]
     head = f"neural: {options.model}, {options.chains} chains a prompt"
@@ -113,12 +115,13 @@ def streams(options: AuditOptions) -> Section:
 
 
 def budget_of(options: AuditOptions) -> exact.Budget:
-    """How many branches are walked, and how many samples are drawn where there are more."""
+    """The limits of law and lemma: branches that are walked, and samples drawn where there are
+    more."""
     return exact.Budget(options.branches, options.samples, options.seed)
 
 
 def size_of(options: AuditOptions) -> str:
-    """What the oracles of law and lemma are."""
+    """A description of the oracles of law and lemma."""
     tokens = f"{options.tokens} tokens at {options.positions} positions"
     return f"tables of {tokens}, seed {options.seed}"
 

@@ -40,14 +40,16 @@ class TrainOptions:
 def options_of(line: list[str] | None) -> tuple[TrainOptions, Recipe]:
     """The options of a command line, and its recipe. Raises UserError for values that cannot be
     used."""
-    described = {
-        name: each.description
+    descriptions = {
+        name: meta.description
         for name, kind in get_type_hints(Recipe, include_extras=True).items()
-        for each in getattr(kind, "__metadata__", ())
-        if each.description
+        for meta in getattr(kind, "__metadata__", ())
+        if meta.description
     }
+    # As texts: what a value must be is checked by the recipe, together with the preset's.
     recipe_fields = [
-        (name, str | None, option(says, metavar="X")) for name, says in described.items()
+        (name, str | None, option(description, metavar="X"))
+        for name, description in descriptions.items()
     ]
     kind: type[TrainOptions] = make_dataclass(
         "TrainLine", recipe_fields, bases=(TrainOptions,), frozen=True, kw_only=True
@@ -56,13 +58,14 @@ def options_of(line: list[str] | None) -> tuple[TrainOptions, Recipe]:
     given = {
         name: value
         for name, value in asdict(options).items()
-        if name in described and value is not None
+        if name in descriptions and value is not None
     }
     return options, recipe(options.objective, options.preset, given)
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
+    # Options are refused before the seconds that importing transformers takes.
     options, made = options_of(line)
     from harness.train.run import train
 

@@ -1,5 +1,5 @@
-"""Nano's tokenizer; training examples, encoded with the chat template, padded with EOS as in LLaDA,
-and corrupted.
+"""Training data: nano's tokenizer, examples encoded with the chat template, and batches that are
+padded with EOS as in LLaDA and corrupted.
 
 An example, of nano's generators or a file, is a function of (seed, index) alone, so that a resumed
 training sees what an uninterrupted one would. In nano's vocabulary a number is a sequence of
@@ -43,7 +43,7 @@ CHAT_TEMPLATE = (
 # Words and single digits with the space before them; punctuation runs; whitespace.
 SPLIT = r" ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]+|\s+(?! )|\s+"
 LENGTHS = (32, 48, 64, 96)  # response lengths of nano's suites
-LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and with longer ones
+LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # of a mixture with suites of longer responses
 ROLES = {"HUMAN": "user", "BOT": "assistant"}
 # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 GOLDEN = 0.6180339887498949
@@ -64,7 +64,7 @@ Collator = Callable[[list[EncodedExample]], Batch]
 def train_tokenizer(
     vocab_size: int = 1024, examples_per_suite: int = 4000, seed: int = 0
 ) -> PreTrainedTokenizerFast:
-    """Train the tokenizer; the same arguments give the same one."""
+    """Train nano's tokenizer; the same arguments give the same tokenizer."""
     rng = Random(f"tokenizer {seed}")
     texts: list[str] = []
     for suite in NANO_SUITES:
@@ -99,8 +99,8 @@ def train_tokenizer(
 
 
 class Examples(Dataset[EncodedExample]):
-    """Encoded examples by index; `end` is the token that closes a response, where the vocabulary
-    has it."""
+    """Encoded examples by index; `end` is the token that closes a response, if the vocabulary has
+    it."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT
@@ -117,7 +117,14 @@ class Examples(Dataset[EncodedExample]):
     def encode(
         self, prompt: str, response: str, index: int, before: Rounds | None = None
     ) -> EncodedExample:
-        """A prompt, a user turn after the turns `before` it, and its response as ids, closed."""
+        """An example as ids.
+
+        Args:
+            prompt: the last user turn.
+            response: closed by the end token.
+            index: of the example.
+            before: turns before the prompt.
+        """
         turns = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in before or []]
         text = list(self.tokenizer(response, add_special_tokens=False).input_ids)
         return {
@@ -130,11 +137,18 @@ class Examples(Dataset[EncodedExample]):
 
 
 class NanoExamples(Examples):
-    """`count` generated training examples, of them `distinct` different ones (None: all).
+    """Generated training examples, in blocks of one suite.
 
-    Blocks of `block` consecutive ones share a suite, each `repeats` times in a row. mix: blocks of
-    each suite in a round, in random order (None: one of each of NANO_SUITES). shots: whether solved
-    problems come before, in suites that have them.
+    Args:
+        tokenizer: encodes them.
+        count: how many there are.
+        block: how many consecutive examples are of one suite, such as those of a batch.
+        seed: of the examples and of the suites' order.
+        mix: blocks of each suite in a round, in random order (None: one of each of NANO_SUITES).
+        distinct: how many are different, before they repeat (None: all).
+        repeats: how many times in a row a block comes.
+        shots: whether solved problems come before, in suites that have them.
+        end: the token that closes a response.
     """
 
     def __init__(
@@ -163,14 +177,18 @@ class NanoExamples(Examples):
         round_, position = divmod(number // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
         suite = suite_named(order[position])
+        # Seeded by the number of the example, so that it does not depend on those before it.
         problem = draw(suite, "train", Random(f"example {self.seed} {number}"))
         before = suite.generated.shots if self.shots else None
         return self.encode(problem.question, problem.response, index, before)
 
 
 class FileExamples(Examples):
-    """The examples of a file, in a new random order every epoch. Raises UserError for a file or
-    line with faults."""
+    """The examples of a file, in a new random order every epoch.
+
+    Raises:
+        UserError: a file or line with faults, or an example longer than `limit` tokens.
+    """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT
@@ -178,6 +196,7 @@ class FileExamples(Examples):
         self._exchanges = read_exchanges(path, "--data")
         super().__init__(tokenizer, len(self._exchanges), seed, end)
         self._order: tuple[int, list[int]] = (-1, [])
+        # All are encoded once, so that a line that is too long is refused before the training.
         for number, (prompt, response) in enumerate(self._exchanges, 1):
             example = self.encode(prompt, response, index=number)
             tokens = len(example["prompt"]) + len(example["response"])
@@ -207,8 +226,13 @@ class FileExamples(Examples):
 class CorruptedBatches:
     """Collator: pads with EOS, draws diffusion times, and corrupts the responses.
 
-    lengths: response lengths that some batches are padded to; the others to their longest. blocks:
-    share of the batches that are corrupted as decoding in blocks meets them.
+    Args:
+        eos_id: of the padding.
+        mask_id: of the mask.
+        seed: of the corruption.
+        lengths: response lengths to which some batches are padded; others are as long as their
+            longest response.
+        blocks: share of the batches that are corrupted as decoding in blocks meets them.
     """
 
     def __init__(
@@ -226,14 +250,20 @@ class CorruptedBatches:
         self.blocks = blocks
 
     def generator(self, examples: list[EncodedExample], stream: int) -> torch.Generator:
-        """Random numbers for a batch; stream: 0 for its corruption, 1 for what else is drawn."""
+        """Random numbers for a batch; stream: 0 for its corruption, 1 for everything else."""
+        # By the index of its first example, so that a resumed training draws the same ones.
         return torch.Generator().manual_seed(self.seed * 1_000_003 + examples[0]["index"] + stream)
 
     def __call__(self, examples: list[EncodedExample], all_masked: float = 0.0) -> Batch:
-        """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
+        """Make a batch of B examples.
 
-        all_masked: share of the examples, below 1, at diffusion time 1; the times of the others
-        cover [0, 1] evenly.
+        Args:
+            examples: of consecutive indexes.
+            all_masked: share of the examples, below 1, at diffusion time 1; the times of the others
+                cover [0, 1] evenly.
+
+        Returns:
+            clean and corrupted: ids (B, L); response: bool (B, L); share: of masks (B,).
         """
         first = examples[0]["index"]
         # Most batches are as short as they can be, with one EOS at least; the others have one of
@@ -253,7 +283,7 @@ class CorruptedBatches:
         even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
         time_B = (even_B / (1 - all_masked)).clamp_max(1)
         generator = self.generator(examples, 0)
-        # Evenly: at 0.5 every second batch.
+        # Spread evenly over the training: at a share of 0.5 it is every second batch.
         number = first // len(examples) + 1
         in_blocks = number * self.blocks % 1 < self.blocks
         corrupting = corrupt_in_blocks if in_blocks else corrupt
@@ -267,8 +297,8 @@ class CorruptedBatches:
 
 
 class NextTokenBatches:
-    """Collator: clean sequences, and which of their tokens an autoregressive model learns to
-    predict."""
+    """Collator for an autoregressive model: clean sequences, and which of their tokens it
+    predicts."""
 
     def __init__(self, batches: CorruptedBatches) -> None:
         self._batches = batches
@@ -276,13 +306,14 @@ class NextTokenBatches:
     def __call__(self, examples: list[EncodedExample]) -> Batch:
         """B examples -> inputs (B, L), predicted (B, L) bool: the responses, each up to one EOS."""
         batch = self._batches(examples)
+        # The first EOS ends the response and is learned; the others are padding.
         padding_BL = (batch["response"] & (batch["clean"] == self._batches.eos_id)).cumsum(1) > 1
         return {"inputs": batch["clean"], "predicted": batch["response"] & ~padding_BL}
 
 
 class PositionBatches:
-    """Collator: position-conditioned rows (Algorithm 1) of `positions` corrupted ones per example
-    (None: all)."""
+    """Collator: position-conditioned rows (Algorithm 1), one for each of `positions` corrupted
+    positions of an example (None: all)."""
 
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
         self._batches = batches

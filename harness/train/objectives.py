@@ -1,5 +1,8 @@
-"""Training objectives as pure functions of a batch. Shapes: B batch, L length, V vocabulary, C
-slots of two streams."""
+"""Training objectives as pure functions of a batch.
+
+Shapes: B batch, L length, V vocabulary, R position-conditioned rows or positions of a block model's
+response, C slots of two streams, N what is predicted in a batch.
+"""
 
 from typing import NamedTuple
 
@@ -15,15 +18,26 @@ def corrupt(
     mask_id: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R
+    """Absorbing forward process at time t with a fixed number of masks, ceil(t R) of a row's R
     response tokens.
 
-    As masking each token with probability t, at a lower variance (LLaDA, arXiv 2502.09992, Eq. 6).
-    response_BL: where the response is. Returns the corrupted ids (B, L) and the share of the
-    response that is masked (B,).
+    It stands for masking each token with probability t, at a lower variance (LLaDA, arXiv
+    2502.09992, Eq. 6).
+
+    Args:
+        clean_BL: ids.
+        response_BL: where the response is, bool.
+        time_B: times in [0, 1].
+        mask_id: of the mask.
+        generator: of the random numbers.
+
+    Returns:
+        The corrupted ids (B, L), and the share of each response that is masked (B,).
     """
     length_B = response_BL.sum(1)
+    # At least one mask, so that every row has something to predict.
     count_B = (time_B * length_B).ceil().long().clamp_min(1)
+    # Prompts get the last ranks, beyond every count.
     uniform_BL = torch.rand(clean_BL.shape, generator=generator).masked_fill(~response_BL, 2.0)
     masked_BL = uniform_BL.argsort(1).argsort(1) < count_B[:, None]
     return clean_BL.masked_fill(masked_BL, mask_id), count_B / length_B
@@ -39,15 +53,15 @@ def corrupt_in_blocks(
     mask_id: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before,
-    masks after.
+    """Corruption as semi-autoregressive decoding in blocks meets it (LLaDA, arXiv 2502.09992).
 
-    A random block of a row's response, of a random length, is corrupted at time t. In and out as of
-    `corrupt`.
+    A random block of a row's response, of a random length, is corrupted at time t; what is before
+    it is clean, what is after it is masked. Arguments and results are those of `corrupt`.
     """
     rows = len(clean_BL)
     length_B = response_BL.sum(1)
     choice_B = torch.randint(len(BLOCK_LENGTHS) + 1, (rows,), generator=generator)
+    # The last choice is the whole response, and no block is longer.
     lengths_BK = torch.cat([torch.tensor(BLOCK_LENGTHS).expand(rows, -1), length_B[:, None]], 1)
     block_B = lengths_BK.gather(1, choice_B[:, None])[:, 0].minimum(length_B)
     count_B = -(-length_B // block_B)
@@ -67,11 +81,18 @@ def llada_loss(
     share_B: Tensor,
     weight: str = "1/t",
 ) -> Tensor:
-    """Clean-token prediction (the paper's Eq. 2), averaged over the response tokens of the batch.
+    """Clean-token prediction (the paper's Eq. 2), as a mean over the response tokens of the batch.
 
-    share_B: the masked share t of each row. weight: "1/t" as in LLaDA's training (a bound on the
-    log-likelihood), or "none", the plain sum of Eq. 2.
+    Args:
+        logits_BLV: of the model on corrupted_BL.
+        clean_BL: ids.
+        corrupted_BL: ids.
+        response_BL: where the response is, bool.
+        share_B: the masked share t of each response.
+        weight: "1/t" as in LLaDA's training (a bound on the log-likelihood), or "none", the plain
+            sum of Eq. 2.
     """
+    # Selected before they become float32, which for all positions would take much memory.
     masked_BL = corrupted_BL != clean_BL
     loss_N = F.cross_entropy(logits_BLV[masked_BL].float(), clean_BL[masked_BL], reduction="none")
     if weight == "1/t":
@@ -80,18 +101,21 @@ def llada_loss(
 
 
 def next_token_loss(logits_BLV: Tensor, clean_BL: Tensor, predicted_BL: Tensor) -> Tensor:
-    """Cross-entropy of the next token, the mean over those that are predicted: logits at i are of
-    token i + 1."""
-    wanted_N = predicted_BL[:, 1:]
-    return F.cross_entropy(logits_BLV[:, :-1][wanted_N].float(), clean_BL[:, 1:][wanted_N])
+    """Cross-entropy of the tokens where predicted_BL, as their mean; logits at i predict token
+    i + 1."""
+    next_BL = predicted_BL[:, 1:]
+    return F.cross_entropy(logits_BLV[:, :-1][next_BL].float(), clean_BL[:, 1:][next_BL])
 
 
 class PositionRows(NamedTuple):
-    """Position-conditioned inputs: R rows, each with the one position whose clean token it
-    predicts.
+    """Position-conditioned inputs: R rows, each of which predicts the clean token of one position.
 
-    inputs: ids (R, L). position, target, weight: (R,); the weighted sum over the rows is that over
-    all corrupted positions, exactly or in expectation.
+    Attributes:
+        inputs: ids (R, L).
+        position: the position that a row predicts, (R,).
+        target: its clean token, (R,).
+        weight: of the row's loss, (R,): the weighted sum over the rows is the sum over all
+            corrupted positions, exactly or in expectation.
     """
 
     inputs: Tensor
@@ -106,11 +130,14 @@ def position_rows(
     count: int | None,
     generator: torch.Generator,
 ) -> PositionRows:
-    """The paper's Algorithm 1: for each corrupted position j, the clean prefix before j and the
-    corrupted rest.
+    """The paper's Algorithm 1: for each corrupted position j a row with the clean tokens before j
+    and the corrupted ones from j on.
 
-    count: positions per example, drawn at random and weighted by L_t / count (unbiased); None for
-    all of them.
+    Args:
+        clean_BL: ids.
+        corrupted_BL: ids.
+        count: positions per example, drawn at random; None for all L_t corrupted ones.
+        generator: of the random numbers.
     """
     examples = []
     positions = []
@@ -122,6 +149,7 @@ def position_rows(
             chosen_M = position_M[torch.randperm(len(position_M), generator=generator)[:count]]
         examples.append(torch.full_like(chosen_M, b))
         positions.append(chosen_M)
+        # L_t / count keeps the sum over positions unbiased.
         weights.append(torch.full(chosen_M.shape, len(position_M) / len(chosen_M)))
     example_R = torch.cat(examples)
     position_R = torch.cat(positions)
@@ -132,15 +160,16 @@ def position_rows(
 
 def fef_loss(logits_RV: Tensor, target_R: Tensor, weight_R: Tensor, tokens: int) -> Tensor:
     """Position-conditioned prediction (the paper's Eq. 3, Algorithm 1), as a mean over the batch's
-    response tokens."""
+    `tokens` response tokens; see `PositionRows`."""
+    # By response tokens, not by rows: pieces of a batch then add up to its loss.
     return (
         weight_R * F.cross_entropy(logits_RV.float(), target_R, reduction="none")
     ).sum() / tokens
 
 
 def block_loss(logits_BRV: Tensor, target_BR: Tensor, weight_BR: Tensor) -> Tensor:
-    """Clean-token prediction in corrupted blocks, a mean over what is predicted, weighted by
-    weight_BR."""
+    """Clean-token prediction in corrupted blocks: the mean over positions with the weights
+    weight_BR; those of weight 0 are not predicted."""
     used_N = weight_BR.nonzero(as_tuple=True)
     loss_N = F.cross_entropy(logits_BRV[used_N].float(), target_BR[used_N], reduction="none")
     return (weight_BR[used_N] * loss_N).sum() / weight_BR.sum()
@@ -153,12 +182,18 @@ def two_stream_loss(
     used_BC: Tensor,
     tokens: int,
 ) -> Tensor:
-    """Cross-entropy under the two-stream mask: of the target (queries) plus that of the draft
-    (context).
+    """Cross-entropy under the two-stream mask: that of the target, at the queries, plus that of the
+    draft, in the context.
 
-    clean_BC: the segment's clean tokens, used_BC: False in slots without a position. tokens: the
-    sum of the responses' lengths. Like fef_loss both are sums over positions per response token; a
-    later anchor leaves out those before it.
+    Like fef_loss both are sums over positions, divided by the number of response tokens; positions
+    before the anchor are left out.
+
+    Args:
+        draft_BCV: logits in the context.
+        target_BCV: logits at the queries.
+        clean_BC: the segment's clean tokens.
+        used_BC: False in slots without a position.
+        tokens: the sum of the responses' lengths.
     """
     used_N = used_BC.nonzero(as_tuple=True)
     draft = F.cross_entropy(draft_BCV[used_N].float(), clean_BC[used_N], reduction="sum")

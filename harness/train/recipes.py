@@ -1,5 +1,5 @@
-"""Recipes of trainings: every value is a field, presets are in recipes.toml among nano's weights,
-options override."""
+"""Recipes of trainings: a struct with a field for every value. Presets are in recipes.toml, beside
+nano's weights, and options of the command override them."""
 
 import json
 import sys
@@ -34,11 +34,13 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A training. A field with a description is an option of the command, of the same name.
+    """All values of a training; a field with a description is an option of the command.
 
-    size: of a new model, without `init`. repeats, shots: as of `NanoExamples`. blocks: of objective
-    llada, the share of batches corrupted as decoding in blocks meets them. min_lr_ratio: the last
-    learning rate over `lr`.
+    Attributes:
+        size: of a new model, where there is no `init`.
+        blocks: share of batches corrupted as decoding in blocks meets them (objective llada).
+        repeats, shots: see `NanoExamples`.
+        min_lr_ratio: the last learning rate over `lr`.
     """
 
     init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = (
@@ -148,25 +150,35 @@ def _presets() -> dict[str, Recipe]:
     tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
     mixes = tables.pop("mixes")
 
+    # A preset is the changes to the one that its `from` names, which may have a `from` itself.
     def values(name: str) -> dict[str, Any]:
         changed = dict(tables[name])
         return (values(changed.pop("from")) if "from" in changed else {}) | changed
 
-    found = {name: values(name) for name in tables}
-    for recipe in found.values():
-        if "mix" in recipe:
-            recipe["mix"] = mixes[recipe["mix"]]
-    return msgspec.convert(found, dict[str, Recipe])
+    presets = {name: values(name) for name in tables}
+    for preset in presets.values():
+        if "mix" in preset:
+            preset["mix"] = mixes[preset["mix"]]
+    return msgspec.convert(presets, dict[str, Recipe])
 
 
 PRESETS = _presets()
 
 
 def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
-    """A preset with what is `given` beyond it, texts or values by name. Raises UserError for what
-    cannot be used."""
+    """A preset with the options of a command line.
+
+    Args:
+        objective: llada, fef or ar; what does not belong to it is refused.
+        preset: a name in PRESETS.
+        given: values of options by name, or their texts.
+
+    Raises:
+        UserError: an unknown preset, or options that cannot be used, alone or together.
+    """
     if preset not in PRESETS:
         raise UserError(f"--preset {preset} is not known{meant(preset, PRESETS)}")
+    # A preset's steps must not override the epochs that were asked for.
     values = (
         structs.asdict(PRESETS[preset]) | ({"steps": None} if "epochs" in given else {}) | given
     )
@@ -175,8 +187,10 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
             name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)
         }
     try:
+        # not strict: the texts of a command line become numbers
         made = msgspec.convert(values, Recipe, strict=False)
     except msgspec.ValidationError as error:
+        # msgspec says where a value is wrong as "$.mix[...]", a user knows it as --mix.
         message, _, path = str(error).partition(" - at `$.")
         name = path.strip("`").partition(".")[0].partition("[")[0]
         raise UserError(

@@ -1,16 +1,16 @@
-"""Training rows with a mask of attention: for two-stream verification, and for attention in blocks.
+"""Training rows with an attention mask: for two-stream verification, and for attention in blocks.
 
-Two streams: a row is the context (prompt and response), the clean tokens of the segment, and a
-query for each. The segment is the corrupted positions from an anchor on, in the row's order; those
-before it are clean. A prediction depends on the context and on the segment's tokens before its
-position, as in two-stream verification.
+Two streams: a row is the context (prompt and response), then the clean tokens of the segment, then
+a query for each of them. The segment is the corrupted positions from an anchor on, in the row's
+order; those before the anchor are clean. A prediction depends on the context and on the segment's
+tokens before its position, as in two-stream verification.
 
-Blocks, which begin with the response: a row is prompt and response, and after them the response
-once more, corrupted, at the same positions. A clean token sees the clean blocks up to its block; a
-corrupted one those before, and its corrupted block. Source: BD3LM (Arriola et al., arXiv
-2503.09573). For two streams, a clean token and a query follow for each corrupted one, in the
-context of the corrupted copy of their block; for linear speculation they follow for every token,
-without that copy.
+Blocks, of which the first begins with the response: a row is prompt and response, then a corrupted
+copy of the response at the same positions. A clean token sees the clean blocks up to its own; a
+corrupted one sees the clean blocks before its own, and its own corrupted block. Source: BD3LM
+(Arriola et al., arXiv 2503.09573). For two-stream verification a clean token and a query follow for
+each corrupted token, with the corrupted copy of their block as context; for linear speculation they
+follow for every token, without that copy.
 
 Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the
 largest segment of the batch, or the most corrupted positions of a row in blocks), N length of a
@@ -25,8 +25,7 @@ from torch import Tensor
 from harness.train.data import Batch, CorruptedBatches, EncodedExample
 
 # Decoding starts from a fully masked response, with a segment that begins at its first position.
-# Times and anchors
-# drawn uniformly would make both rare in training.
+# Times and anchors drawn uniformly would make both rare in training.
 ALL_MASKED = 0.3  # share of the examples
 FIRST_ANCHOR = 0.4  # share of the examples
 
@@ -37,23 +36,30 @@ def left_to_right(corrupted_BL: Tensor) -> Tensor:
 
 
 def in_random_orders(corrupted_BL: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """The rank of every corrupted position in the order of its row, from 0: (B, L); others come
+    """The rank of every corrupted position in its row's order, from 0: (B, L); clean positions come
     last.
 
-    share: of the rows that have a random order; the others go from left to right.
+    Args:
+        corrupted_BL: which positions are corrupted.
+        share: of the rows that have a random order; the others go from left to right.
+        generator: of the random numbers.
     """
     rows, length = corrupted_BL.shape
     key_BL = torch.rand(rows, length, generator=generator)
     is_random_B = torch.rand(rows, generator=generator) < share
     key_BL = torch.where(is_random_B[:, None], key_BL, torch.arange(length) / length)
+    # Keys are below 1, so that 2 is last; the argsort of an argsort is a rank.
     return key_BL.masked_fill(~corrupted_BL, 2).argsort(dim=1, stable=True).argsort(dim=1)
 
 
 def segments(corrupted_BL: Tensor, uniform_B: Tensor, rank_BL: Tensor) -> Tensor:
     """The corrupted positions from a random anchor on, at least one per row: (B, L) bool.
 
-    uniform_B in [0, 1): below FIRST_ANCHOR the anchor is the first corrupted position in the order
-    rank_BL of its row, above it any of them.
+    Args:
+        corrupted_BL: which positions are corrupted.
+        uniform_B: random numbers in [0, 1); below FIRST_ANCHOR the anchor is the first corrupted
+            position, above it any of them.
+        rank_BL: of the corrupted positions in their row's order.
     """
     even_B = (uniform_B - FIRST_ANCHOR).clamp_min(0) / (1 - FIRST_ANCHOR)
     anchor_B = (even_B * corrupted_BL.sum(1)).long()
@@ -61,12 +67,15 @@ def segments(corrupted_BL: Tensor, uniform_B: Tensor, rank_BL: Tensor) -> Tensor
 
 
 class TwoStreamRows(NamedTuple):
-    """Inputs under the two-stream mask: (B, N), each row with the segment whose clean tokens it
-    predicts.
+    """Inputs under the two-stream mask; a row predicts the clean tokens of its segment.
 
-    visible: (B, 1, N, N) bool, whether a token (row) sees another (column). positions: (B, 2C), the
-    segment's in the context, then its queries'. target: (B, C) clean tokens. used: (B, C) bool,
-    False in slots that are left over.
+    Attributes:
+        inputs: ids (B, N).
+        position_ids: positions in the sequence (B, N).
+        visible: whether a token (row) sees another (column), bool (B, 1, N, N).
+        positions: where logits are read, (B, 2C): the segment in the context, then the queries.
+        target: clean tokens (B, C).
+        used: bool (B, C), False in slots that are left over.
     """
 
     inputs: Tensor
@@ -83,11 +92,16 @@ def two_stream_rows(
     mask_id: int,
     rank_BL: Tensor | None = None,
 ) -> TwoStreamRows:
-    """Context with the segment masked | its clean tokens | its queries, at their positions in the
-    context.
+    """Rows of the context with the segment masked | its clean tokens | its queries.
 
-    rank_BL: of the segment's positions (None: from left to right). Unused slots have positions
-    outside the segment.
+    Clean tokens and queries have the segment's positions in the context; unused slots have
+    positions outside the segment.
+
+    Args:
+        clean_BL: ids.
+        segment_BL: the positions that are predicted.
+        mask_id: of the mask.
+        rank_BL: order of the segment's positions (None: from left to right).
     """
     rows, length = clean_BL.shape
     count_B = segment_BL.sum(1)
@@ -110,15 +124,16 @@ def two_stream_rows(
 
 
 def two_stream_mask(segment_BL: Tensor, slot_BC: Tensor) -> Tensor:
-    """Who sees whom: (B, N, N) bool. slot_BC: the position of each slot in the context, unused
-    slots last.
+    """Which token (row) sees which (column): (B, N, N) bool.
 
-    The context sees itself. Clean token m and query m see the context except the segment up to m;
-    the clean token also the clean tokens up to m, the query those before m and itself.
+    slot_BC has the position of each slot in the context, unused slots last. The context sees
+    itself. Clean token m and query m see the context except the segment up to m; the clean token
+    also sees the clean tokens up to m, the query those before m and itself.
     """
     rows, length = segment_BL.shape
     slots = slot_BC.shape[1]
     slots_C = torch.arange(slots)
+    # The slot of each position; `slots` where it has none, which is never up to a slot.
     number_BL = torch.full_like(segment_BL, slots, dtype=torch.long).scatter(
         1, slot_BC, slots_C.expand(rows, -1)
     )
@@ -130,14 +145,15 @@ def two_stream_mask(segment_BL: Tensor, slot_BC: Tensor) -> Tensor:
     visible_BNN[:, :length, :length] = True
     visible_BNN[:, clean, :length] = visible_BNN[:, query, :length] = ~earlier_BCL
     visible_BNN[:, clean, clean] = up_to_CC
+    # A query must not see the clean token of its own position, which it predicts.
     visible_BNN[:, query, clean] = up_to_CC.tril(-1)
     visible_BNN[:, query, query] = torch.eye(slots, dtype=torch.bool)
     return visible_BNN
 
 
 class TwoStreamBatches:
-    """Collator: rows under the two-stream mask from random anchors on; `random_orders`: the share
-    in a random order."""
+    """Collator: rows under the two-stream mask, from random anchors on; a share `random_orders` of
+    them is in a random order."""
 
     def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
         self._batches = batches
@@ -157,8 +173,13 @@ class TwoStreamBatches:
 
 
 class BlockRows(NamedTuple):
-    """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
-    if not predicted."""
+    """Inputs as in `TwoStreamRows`, but for these attributes.
+
+    Attributes:
+        positions: of the corrupted copy, (B, R).
+        target: clean tokens (B, R).
+        block_weight: of each position's loss, (B, R); 0 where nothing is predicted.
+    """
 
     inputs: Tensor
     position_ids: Tensor
@@ -169,12 +190,15 @@ class BlockRows(NamedTuple):
 
 
 class BlockBatches:
-    """Collator: batches whose responses are corrupted block by block, in blocks of `length` tokens.
+    """Collator: responses that are corrupted block by block.
 
-    prefixes: share of the blocks with a clean prefix and masks after it, as FeF-DLLM's targets have
-    them, the first mask, which Algorithm 1 predicts, with first_weight; in the others a random
-    share of the tokens is masked. mask: "two-stream" or "linear" for the targets of that
-    verification as well.
+    Args:
+        batches: pads the examples.
+        length: tokens of a block.
+        prefixes: share of the blocks with a clean prefix and masks after it, as FeF-DLLM's targets
+            see them; in the others a random share of the tokens is masked.
+        first_weight: weight of the first mask after such a prefix, which Algorithm 1 predicts.
+        mask: "two-stream" or "linear" to train the targets of that verification as well.
     """
 
     def __init__(
@@ -196,6 +220,7 @@ class BlockBatches:
         batch = self._batches(examples)
         clean_BL = batch["clean"]
         start_B = (~batch["response"]).sum(1)
+        # Room for whole blocks from the latest start on, so that the copies of all rows fit.
         last = int(start_B.max())
         whole = -(-(clean_BL.shape[1] - last) // self._length) * self._length
         total = last + whole
@@ -212,10 +237,10 @@ class BlockBatches:
         first = (torch.rand(*drawn, 1, generator=generator) * self._length).long()
         is_prefix = torch.rand(*drawn, 1, generator=generator) < self._prefixes
         masked_BR = torch.where(is_prefix, offset_K >= first, at_random).flatten(1)
-        once = torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
-        weight_BR = masked_BR * once.flatten(1)
+        weight = torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
+        weight_BR = masked_BR * weight.flatten(1)
         # Blocks are trained that hold some of the response or the EOS after it.
-        ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
+        ends = [(len(e["response"]) // self._length + 1) * self._length for e in examples]
         used_BR = torch.arange(whole) < torch.tensor(ends)[:, None]
         rows = block_rows(
             clean_BL, start_B, masked_BR, weight_BR * used_BR, self._length, self._batches.mask_id
@@ -237,8 +262,16 @@ def block_rows(
     length: int,
     mask_id: int,
 ) -> BlockRows:
-    """The clean sequence | its response from start_B on, with masks where masked_BR says, and of
-    weights weight_BR."""
+    """Rows of the clean sequence | a copy of its response, masked where masked_BR is true.
+
+    Args:
+        clean_BL: ids of prompt and response.
+        start_B: where the responses begin.
+        masked_BR: bool.
+        weight_BR: of each position's loss.
+        length: tokens of a block.
+        mask_id: of the mask.
+    """
     rows, total = clean_BL.shape
     within_R = torch.arange(masked_BR.shape[1])
     position_BL = torch.arange(total).expand(rows, -1)
@@ -265,12 +298,12 @@ def block_rows(
 def with_queries(
     rows: BlockRows, segment_BR: Tensor, length: int, mask_id: int, in_context: bool = True
 ) -> BlockRows:
-    """Rows without slots, and after them the clean tokens of the segment's positions, and its
-    queries.
+    """Rows of `block_rows`, followed by the clean tokens of the segment and its queries.
 
-    Both see the clean blocks before theirs, and of the corrupted copy of their block all but the
-    segment up to them, or with in_context=False none of it; a clean token sees the block's clean
-    tokens up to itself, a query those before, and itself. Unused slots weigh 0.
+    Both see the clean blocks before their own. Of the corrupted copy of their block they see all
+    but the segment's positions up to theirs, or nothing with in_context=False. Of the clean tokens
+    of the block a clean token sees those up to itself, a query those before it; and a query sees
+    itself. Unused slots have weight 0.
     """
     within = segment_BR.shape[1]
     before = rows.inputs.shape[1]
@@ -297,6 +330,7 @@ def with_queries(
     query = slice(before + slots, None)
     for stream in (clean, query):
         visible_BNN[:, stream, :before] = torch.cat([earlier_BCL, context_BCR], 2)
+    # Unused slots see at least themselves: the softmax of an empty row would be NaN.
     visible_BNN[:, clean, clean] = same_BCC & up_to_CC | itself_CC
     visible_BNN[:, query, clean] = same_BCC & up_to_CC.tril(-1)
     visible_BNN[:, query, query] = itself_CC

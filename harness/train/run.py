@@ -47,28 +47,34 @@ Inputs = dict[str, Tensor]
 
 
 def processes() -> int:
-    """How many processes train together, as torchrun says."""
+    """How many processes train together; torchrun sets it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def accumulation(recipe: Recipe) -> int:
-    """Forwards of each process in a step, for `global_batch` examples. Raises UserError if it does
-    not divide."""
+    """Forwards of each process in a step. Raises UserError if they cannot make `global_batch`
+    examples."""
     if recipe.global_batch is None:
         return recipe.accumulation
-    together = recipe.batch * processes()
-    if recipe.global_batch % together:
+    per_forward = recipe.batch * processes()
+    if recipe.global_batch % per_forward:
         raise UserError(
-            f"--global-batch {recipe.global_batch} is no multiple of {together}, the examples of"
+            f"--global-batch {recipe.global_batch} is no multiple of {per_forward}, the examples of"
             f" one forward (--batch {recipe.batch}) of {processes()} processes; give another"
             " --batch, or number of processes"
         )
-    return recipe.global_batch // together
+    return recipe.global_batch // per_forward
 
 
 def sharding(layer: str) -> dict[str, Any]:
-    """TrainingArguments that shard a model by its layers, of a class of this name. Raises UserError
-    for one process."""
+    """TrainingArguments that shard a model by its layers.
+
+    Args:
+        layer: the name of the layers' class.
+
+    Raises:
+        UserError: there is only one process.
+    """
     if processes() < 2:
         raise UserError(
             "--shard needs several processes: torchrun --nproc-per-node N -m harness.train ..."
@@ -82,16 +88,17 @@ def sharding(layer: str) -> dict[str, Any]:
 
 
 def set_weights(model: torch.nn.Module, weights: dict[str, Any]) -> None:
-    """Load whole weights into a model, also one that is sharded."""
+    """Load weights that are not sharded into a model, which may be."""
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
 
 
 class DiffusionTrainer(Trainer):
-    """Trainer of batches as the collators make them, which tell the objective; loss_weight: of
-    objective `llada`.
+    """A Trainer for the collators' batches, whose fields tell the objective.
 
-    rows_per_forward: position-conditioned rows that go through the model at once, which bounds
-    memory.
+    Attributes:
+        loss_weight: of objective `llada`; see `llada_loss`.
+        rows_per_forward: position-conditioned rows that go through the model at once, which bounds
+            memory.
     """
 
     loss_weight: str = "1/t"
@@ -105,16 +112,18 @@ class DiffusionTrainer(Trainer):
         inputs: Inputs,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """One backward pass of a batch, in pieces of rows; returns the loss."""
+        """Forward and backward of a batch, in pieces of rows; returns the loss."""
         self._since = self._since or time.perf_counter()
         self._tokens += inputs["corrupted" if "corrupted" in inputs else "inputs"].numel()
         pieces = self._pieces(inputs)
         losses = []
         for number, piece in enumerate(pieces, 1):
             last = number == len(pieces)
+            # Gradients of the processes are averaged once a batch, not once a piece.
             with nullcontext() if last else self.accelerator.no_sync(model):
                 losses.append(super().training_step(model, piece, num_items_in_batch))
         loss = torch.stack(losses).sum()
+        # Raised before the optimizer steps, so that no NaN gets into the weights.
         if not bool(torch.isfinite(loss)):
             raise UserError(
                 f"the loss became {float(loss)} at step {self.state.global_step}; the last"
@@ -172,14 +181,15 @@ class DiffusionTrainer(Trainer):
         super().log(logs, start_time)
 
     def _pieces(self, inputs: Inputs) -> list[Inputs]:
-        """A batch in pieces of at most rows_per_forward rows; every process makes the same number
-        of pieces."""
+        """A batch in pieces of at most rows_per_forward rows, the same number of pieces on every
+        process."""
         if "position" not in inputs:
             return [inputs]
         rows = len(inputs["position"])
         count = torch.tensor([math.ceil(rows / self.rows_per_forward)], device=self.args.device)
         most = int(self.accelerator.gather(count).max())
         names = ("inputs", "position", "target", "weight")
+        # Every so many-th row, so that the pieces are of one size but for one row.
         split = [[inputs[name][i :: int(count)] for name in names] for i in range(int(count))]
         pieces = [
             dict(zip(names, piece, strict=True)) | {"tokens": inputs["tokens"]} for piece in split
@@ -193,8 +203,7 @@ class DiffusionTrainer(Trainer):
         self, resume_from_checkpoint: str, model: torch.nn.Module | None = None
     ) -> None:
         # Checkpoints carry the official names of the weights, which only from_pretrained
-        # translates: the trainer's
-        # loading would leave the weights as they are.
+        # translates: the trainer's loading would leave the weights as they are.
         target: Any = self.model if model is None else model
         kind = type(self.accelerator.unwrap_model(target))
         set_weights(
@@ -203,11 +212,13 @@ class DiffusionTrainer(Trainer):
 
 
 def start(recipe: Recipe, objective: str = "llada") -> Backbone:
-    """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the
-    recipe has a size.
+    """The model and tokenizer that a training starts from.
 
-    For objective `ar` a LLaDA becomes a causal Llama. Raises UserError for a model that cannot be
-    trained.
+    They are those of `init`, or with the recipe's `size` a new model with random weights and nano's
+    tokenizer. For objective `ar` a LLaDA becomes a causal Llama.
+
+    Raises:
+        UserError: a model that cannot be trained so, or neither `init` nor `size`.
     """
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
@@ -252,9 +263,9 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
             length not in (None, recipe.block_length)
         ),
     }
-    for why, refused in refusals.items():
+    for reason, refused in refusals.items():
         if refused:
-            raise UserError(f"--init {recipe.init}: {why}")
+            raise UserError(f"--init {recipe.init}: {reason}")
     backbone.text_tokenizer()  # refused here if there is none
     if recipe.block_length is not None:
         backbone.model.config.update(
@@ -265,8 +276,8 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
 
 
 def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int]:
-    """The training examples for a model, and the steps that they take. Raises UserError for a bad
-    file, or no steps."""
+    """The training examples for a model, and the number of steps. Raises UserError for a bad file,
+    and if neither a file nor steps are known."""
     tokenizer = backbone.text_tokenizer()
     end = backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
@@ -283,8 +294,8 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int
 
 
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Collator:
-    """The collator of an objective, its mask and blocks; generated examples are sometimes padded to
-    suites' lengths."""
+    """The collator of an objective with its mask and blocks."""
+    # Some batches of generated examples are as long as responses are when nano is evaluated.
     lengths: tuple[int, ...] = ()
     if recipe.data is None:
         longest = max(suite_named(name).generated.length for name in recipe.mix or data.NANO_SUITES)
@@ -306,8 +317,16 @@ def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Col
 
 
 def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:
-    """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none
-    where one resumes."""
+    """Make `out`, and record the configuration there as train.json.
+
+    Args:
+        out: the folder.
+        recorded: the configuration, as JSON.
+        resume: whether it has to be there already, with this configuration.
+
+    Raises:
+        UserError: it is not there to resume, has another configuration, or is not empty.
+    """
     note = out / "train.json"
     wrong = ""
     before = json.loads(note.read_text()) if note.exists() else {}
@@ -345,8 +364,15 @@ def training_arguments(
     """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly
     at the end.
 
-    shards: of `sharding`. Raises UserError for wrong arguments of the recipe: some are used hours
-    later.
+    Args:
+        recipe: the values.
+        out: where checkpoints go.
+        steps: optimizer steps.
+        save_every: steps between checkpoints.
+        shards: arguments from `sharding`.
+
+    Raises:
+        UserError: wrong arguments in recipe.trainer, some of which would be used only hours later.
     """
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
@@ -363,6 +389,7 @@ def training_arguments(
             "min_lr_ratio": recipe.min_lr_ratio,
             "decay_type": "linear",
         },
+        # Short trainings have no time for the whole warmup.
         "warmup_steps": min(recipe.warmup, steps // 2),
         # A processor that has to emulate bf16 takes twenty times as long.
         "bf16": torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
@@ -370,6 +397,7 @@ def training_arguments(
         "logging_steps": min(25, steps),
         "save_steps": save_every,
         "save_total_limit": 2,
+        # Examples have their order from their index, and collators need all of their fields.
         "train_sampling_strategy": "sequential",
         "remove_unused_columns": False,
         "report_to": [],
@@ -391,10 +419,18 @@ def train(
     save_every: int = 250,
     shard: bool = False,
 ) -> None:
-    """Train as `recipe` says and write the result to `out`; shard: the model over the processes.
+    """Train a model by a recipe and write it to `out`.
 
-    A training may go on with another number of processes. Raises UserError for what cannot be used,
-    and for a result that is not finite.
+    Args:
+        objective: llada, fef or ar.
+        recipe: all other values.
+        out: the folder.
+        resume: go on from the last checkpoint, with any number of processes.
+        save_every: steps between checkpoints.
+        shard: shard the model over the processes.
+
+    Raises:
+        UserError: what cannot be used, and a training that diverged.
     """
     set_seed(recipe.seed)
     backbone = start(recipe, objective)
@@ -419,7 +455,7 @@ def train(
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     if trainer.is_world_process_zero():
         save_curve(trainer.state.log_history, out)
-    # gathers the weights where they are sharded
+    # On every process: where weights are sharded, saving gathers them.
     trainer.save_model(str(out / "checkpoints" / "last"))
     if trainer.is_world_process_zero():
         trained = type(model).from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)

@@ -31,10 +31,17 @@ MARK = ".fef-dllm-report"  # a folder that has this file is a report, and may be
 
 
 def write_site(book: Book, out: Path) -> int:
-    """Write the report of a book into a folder, which is made, or replaced if it is a report.
+    """Write the report of a book into a folder, which may hold an older report.
 
-    Returns the number of responses in traced runs that have no trace. Raises UserError if the
-    folder holds something else, or cannot be written; it is replaced only by a whole one.
+    Args:
+        book: the runs.
+        out: the folder; it is made, or replaced once the new report is complete.
+
+    Returns:
+        The number of responses in traced runs that have no trace.
+
+    Raises:
+        UserError: the folder holds something else than a report, or cannot be written.
     """
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no report; choose another folder with --out")
@@ -42,12 +49,13 @@ def write_site(book: Book, out: Path) -> int:
         f"cannot write a report to {out}", OSError, instead="choose another folder with --out"
     ):
         out.parent.mkdir(parents=True, exist_ok=True)
+        # On the disk of `out`, so that renaming is enough: a failure leaves the old report whole.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
-            made = Path(scratch) / "made"
-            missing = _write(book, made)
+            complete = Path(scratch) / "made"
+            missing = _write(book, complete)
             if out.exists():
                 out.rename(Path(scratch) / "old")
-            made.rename(out)
+            complete.rename(out)
             return missing
 
 
@@ -55,12 +63,14 @@ def _write(book: Book, out: Path) -> int:
     for folder in ("assets", "data/text", "data/trace"):
         (out / folder).mkdir(parents=True)
     (out / MARK).touch()
+    # Traces come first, and are dropped once written: they are large, and the contents of the page
+    # have to say which series have any.
     traced = set()
     count = 0
-    for name, film in traces(book):
-        _data(out, name, film, packed=True)
-        traced |= {series for item in film["of"].values() for series in item}
-        count += sum(map(len, film["of"].values()))
+    for name, content in traces(book):
+        _data(out, name, content, packed=True)
+        traced |= {series for item in content["of"].values() for series in item}
+        count += sum(map(len, content["of"].values()))
     for name, text in texts(book):
         _data(out, name, text, packed=True)
     frame = numbers_of_runs(book)
@@ -80,6 +90,7 @@ def _write(book: Book, out: Path) -> int:
         scripts=SCRIPTS,
         styles=STYLES,
     )
+    # Half a surrogate pair in a model's text has no UTF-8, but can be a character reference.
     (out / "index.html").write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return sum(len(run.items) for run in book.runs if run.config.traced) - count
 
@@ -89,7 +100,7 @@ def _data(out: Path, name: str, value: object, packed: bool = False) -> None:
 
 
 def _contents(book: Book, traced: set[int]) -> dict[str, object]:
-    """What the page has to know before it loads anything else."""
+    """What the page needs before it loads any other data."""
     return {
         "runs": list(book.names),
         "series": [
@@ -106,7 +117,7 @@ def _contents(book: Book, traced: set[int]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Described:
-    """What a page says of a run: its card, and its whole record, title -> JSON."""
+    """A run as the page describes it: its card, and its record as JSON by title."""
 
     name: str
     card: Card

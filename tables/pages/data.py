@@ -1,9 +1,9 @@
-"""The runs of a report as one book, and its data: script files, each one call, for a page that is
-opened from disk.
+"""The runs of a report as one book, and its data files for a page that is opened from disk.
 
-A book numbers series (a method of a run) and suites. `rows` has a few numbers of every item; texts
-and traces, which are large, are in compressed files of some hundred responses each, loaded when a
-reader opens one of them.
+A book numbers all series (pairs of a run and a method) and all suites. Data files are scripts of
+one call each, because a browser lets no page from disk read other files. `rows` has a few numbers
+of every item; texts and traces, which are large, are in compressed files of some hundred responses,
+loaded when a reader opens one of them.
 """
 
 import base64
@@ -26,14 +26,20 @@ from harness.records.store import Run
 from harness.suites.registry import SUITES, drawn, split_named
 
 RESPONSES = 100  # about how many a data file holds
-# Decimals of what older records do not have; a page has those that any response has.
+# Costs that older records lack, with their decimals; a page has those that some response has.
 COSTS = {"draw_seconds": 4, "flop": 0, "peak_bytes": 0, "joules": 2}
 
 
 @dataclass(frozen=True)
 class Series:
-    """A method of a run. name: as pages show it; reference: the number of LLaDA's series in its
-    run, or None."""
+    """A method of a run.
+
+    Attributes:
+        run: the run's number in the book.
+        method: its name in the run.
+        name: as pages show it.
+        reference: the number of LLaDA's series in the same run, or None.
+    """
 
     run: int
     method: str
@@ -43,8 +49,8 @@ class Series:
 
 @dataclass(frozen=True)
 class ShownSuite:
-    """A suite with its problems: runs that have other problems under one name have suites of their
-    own."""
+    """A suite with certain problems; under one name runs may have different problems, which then
+    count as different suites."""
 
     key: str
     title: str
@@ -55,7 +61,13 @@ Suites = dict[tuple[str, str], ShownSuite]  # by key and the SHA-256 of the prob
 
 @dataclass(frozen=True)
 class Book:
-    """Runs to be shown together. suite_numbers: of every run, the number of each of its suites."""
+    """Runs that are shown together.
+
+    Attributes:
+        runs, names: in the order of the command line.
+        series, suites: of all runs; a number of either is its index here.
+        suite_numbers: for every run, the number of a suite by its key.
+    """
 
     runs: tuple[Run, ...]
     names: tuple[str, ...]
@@ -66,7 +78,7 @@ class Book:
     @cached_property
     def series_numbers(self) -> dict[tuple[int, str], int]:
         """The number of each series by run and method."""
-        return {(each.run, each.method): number for number, each in enumerate(self.series)}
+        return {(series.run, series.method): number for number, series in enumerate(self.series)}
 
     @property
     def items_a_file(self) -> int:
@@ -75,14 +87,14 @@ class Book:
 
     @cached_property
     def items(self) -> pd.DataFrame:
-        """All items of all runs, by suite, item and series: the records' columns, `series` and
-        `suite` as numbers."""
+        """All items of all runs, sorted by suite, item and series: the records' columns, with the
+        numbers of `series` and `suite`."""
         frames = [self.numbered(number, run.items) for number, run in enumerate(self.runs)]
         items = pd.concat(frames, ignore_index=True)
         return items.sort_values(["suite", "item", "series"], kind="stable", ignore_index=True)
 
     def numbered(self, run: int, frame: pd.DataFrame) -> pd.DataFrame:
-        """A run's items or windows, with `series` and `suite` as numbers."""
+        """A run's items or windows, with the numbers of `series` and `suite` in place of names."""
         if frame.empty:
             return pd.DataFrame(columns=["series", "suite", "item"])
         series = [self.series_numbers[run, method] for method in frame["method"]]
@@ -100,8 +112,9 @@ def open_book(runs: Sequence[Run]) -> Book:
     suites: Suites = {}
     numbers = []
     for number, run in enumerate(runs):
-        there = set(run.items["method"].unique())
-        labels = {name: label for name, label in method_labels(run).items() if name in there}
+        # A run that is not finished may have methods without items, which are not shown.
+        present = set(run.items["method"].unique())
+        labels = {name: label for name, label in method_labels(run).items() if name in present}
         reference = len(series) + list(labels).index(REFERENCE) if REFERENCE in labels else None
         for method, label in labels.items():
             name = label if len(runs) == 1 else f"{label} ({names[number]})"
@@ -111,29 +124,30 @@ def open_book(runs: Sequence[Run]) -> Book:
 
 
 def _number_suites(run: Run, name: str, suites: Suites) -> dict[str, int]:
-    """The number of each suite of a run; its problems that no run before has are added."""
+    """The number of each suite of a run; suites that no run before has are added to `suites`."""
     numbers = {}
-    there = set(run.items["suite"].unique())
+    present = set(run.items["suite"].unique())
     for key, title in suite_titles(run).items():
-        if key not in there:
+        if key not in present:
             continue
         problems = (key, str(run.meta.files.get(key, {}).get("sha256", "")))
         if problems not in suites:
-            again = any(suite.key == key for suite in suites.values())
-            suites[problems] = ShownSuite(key, f"{title} ({name})" if again else title)
+            name_taken = any(suite.key == key for suite in suites.values())
+            suites[problems] = ShownSuite(key, f"{title} ({name})" if name_taken else title)
         numbers[key] = list(suites).index(problems)
     return numbers
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """The names, a later one of several equal ones with its number."""
-    numbers = [names[: at + 1].count(name) for at, name in enumerate(names)]
+    """The names, with #2, #3, ... after the second and later ones of several equal names."""
+    numbers = [names[: index + 1].count(name) for index, name in enumerate(names)]
     pairs = zip(names, numbers, strict=True)
     return [name if number == 1 else f"{name} #{number}" for name, number in pairs]
 
 
 def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
-    """A column as JSON has it: numbers, of integers without a point, None where there is none."""
+    """A column for JSON: numbers rounded to so many digits (0: integers), None where one is
+    missing."""
     rounded = np.round(floats_of(frame, name), digits)
     kind = int if digits == 0 else float
     return [None if np.isnan(value) else kind(value) for value in rounded]
@@ -144,13 +158,13 @@ def _is_known(frame: pd.DataFrame, name: str) -> bool:
     return name in frame and bool(frame[name].notna().any())
 
 
-LIKELY = 10_000  # a probability of 1, as a number of a trace
+LIKELY = 10_000  # a trace has probabilities as whole numbers, in parts of this
 
 
 def script(name: str, value: Any, packed: bool = False) -> str:
-    """A script that hands a value to the page under a name. packed: compressed."""
-    # Escaped throughout, so that no text of a model, a half of a surrogate pair say, makes a file
-    # that is none.
+    """A script that hands a value to the page under a name; packed: compressed."""
+    # ASCII throughout (json's default): a model's text may hold half a surrogate pair, which no
+    # encoding of a file could have.
     text = json.dumps(value, separators=(",", ":"))
     if packed:
         text = json.dumps(base64.b64encode(zlib.compress(text.encode())).decode())
@@ -158,10 +172,10 @@ def script(name: str, value: Any, packed: bool = False) -> str:
 
 
 def rows(book: Book) -> dict[str, Any]:
-    """The numbers of all items, a group for each suite and series, items ascending.
+    """The numbers of all items, in groups by suite and series, with items ascending.
 
-    right: a letter for each, 1, 0 or - (not scored). same: which of the responses to its item have
-    equal tokens. COSTS only where any response has them.
+    right: one character per item, 1, 0 or - (not scored). same: a number per item, equal for those
+    responses to it whose tokens are equal. COSTS only where some response has them.
     """
     items = book.items
     hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
@@ -192,11 +206,10 @@ def rows(book: Book) -> dict[str, Any]:
 
 
 def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
-    """Name and content of every file of texts: by item its prompt and gold, and by series the
-    response.
+    """Name and content of every file of texts.
 
-    A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted,
-    committed]].
+    The content has by item its prompt, its gold answer and, by series, the response: [text, why it
+    is right or wrong, its windows as [step, start, proposed, accepted, committed]].
     """
     prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
     windows = _windows(book)
@@ -207,6 +220,7 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
         text, why, gold = (part if isinstance(part, str) else None for part in recorded)
         entries = files.setdefault((suite, item // book.items_a_file), {})
         entry = entries.setdefault(item, {"prompt": None, "gold": None, "said": {}})
+        # Some of the runs may have recorded neither: the first that did gives them.
         known = prompts[book.series[series].run].get((book.suites[suite].key, item))
         entry["prompt"] = entry["prompt"] or known
         entry["gold"] = entry["gold"] or gold
@@ -218,8 +232,8 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
     """The prompts of a run that recorded none, by suite and item, without the chat template.
 
-    {} of suites that are not generated. Generated again, they are the run's if their file has the
-    recorded SHA-256.
+    They are generated again; suites that are not generated have none, nor has one whose problems
+    no longer have the recorded SHA-256.
     """
     data = run.config.data
     prompts: dict[tuple[str, int], str] = {}
@@ -232,6 +246,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
         content = generator.content([problem.row for problem in problems]).encode()
         recorded = run.meta.files.get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):
+            # Items count on through all draws of the same problems.
             prompts |= {
                 (suite, item): problem.question for item, problem in enumerate(problems * draws)
             }
@@ -239,7 +254,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
 
 
 def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
-    """The windows of every response, in their order."""
+    """The windows of every response in the order of decoding, by series, suite and item."""
     windows: dict[tuple[int, int, int], list[list[int | None]]] = defaultdict(list)
     for number, run in enumerate(book.runs):
         frame = book.numbered(number, run.windows)
@@ -254,9 +269,10 @@ def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
 def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and content of every file of traces.
 
-    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. Records stay
-    packed until their file's turn.
+    The content has `pieces`, the texts of tokens, and `of`, by item and series a trace as `_trace`
+    makes it.
     """
+    # Records stay packed until their file is written, which bounds the memory that they take.
     files: dict[tuple[int, int], list[tuple[int, TraceRecord]]] = defaultdict(list)
     vocabularies: dict[tuple[int, str], dict[int, str]] = defaultdict(dict)
     for number, run in enumerate(book.runs):
@@ -266,26 +282,29 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
             suite = book.suite_numbers[number].get(trace.suite)
             if series is not None and suite is not None:
                 files[suite, trace.item // book.items_a_file].append((series, trace))
-    for suite, file in sorted(files):
+    for suite, number in sorted(files):
         pieces: dict[str, int] = {}
         items: dict[int, dict[int, Any]] = defaultdict(dict)
-        for series, trace in files[suite, file]:
+        for series, trace in files[suite, number]:
             vocabulary = vocabularies[book.series[series].run, trace.tokenizer]
             items[trace.item][series] = _trace(trace, vocabulary, pieces)
-        yield f"trace/{suite}-{file}", {"pieces": list(pieces), "of": items}
+        yield f"trace/{suite}-{number}", {"pieces": list(pieces), "of": items}
 
 
 def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:
-    """A trace as a page has it. pieces: numbers of the texts of tokens, to which this adds.
+    """A trace for the page; probabilities are in parts of LIKELY, -1 for none.
 
-    mask, ends: the pieces of the mask, EOS and EoT, shown as signs; probabilities in parts of
-    LIKELY, -1 for none.
+    Args:
+        trace: as recorded.
+        texts_of: texts of the vocabulary's tokens, by id.
+        pieces: numbers of the texts in a file, to which this trace's are added.
     """
 
     def piece(token: int) -> int:
         return pieces.setdefault(texts_of.get(token, f"<{token}>"), len(pieces))
 
-    distinct, which = np.unique(trace.column("token"), return_inverse=True)
+    # A trace has the same few tokens over and over: each is looked up once.
+    distinct, inverse = np.unique(trace.column("token"), return_inverse=True)
     numbers = np.array([piece(int(token)) for token in distinct], dtype=np.int64)
     return {
         "length": trace.length,
@@ -293,7 +312,7 @@ def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int])
         "ends": [piece(end) for end in trace.ends],
         "kind": "".join(map(str, trace.column("kind").tolist())),
         **{name: trace.column(name).tolist() for name in ("forward", "step", "window", "position")},
-        "token": numbers[which].tolist(),
+        "token": numbers[inverse].tolist(),
         "prob": _parts(trace.column("prob")),
         "target": _parts(trace.column("target_prob")),
     }

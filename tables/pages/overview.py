@@ -37,13 +37,18 @@ LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 
 
 def numbers_of_runs(book: Book) -> pd.DataFrame:
-    """The frame of all runs with intervals, marks and means; its methods are the numbers of the
-    book's series, its suites those of the book's or MEAN, both as texts."""
+    """One frame of all runs, with intervals, marks and means.
+
+    Its methods are numbers of the book's series and its suites numbers of the book's suites, or
+    MEAN, both as texts.
+    """
     frames = []
     for number, (run, suites) in enumerate(zip(book.runs, book.suite_numbers, strict=True)):
         pairs = paired(run)
         frame = with_intervals(with_marks(measure(run), run), pairs)
         over = list(frame["suite"].unique())
+        # A mean over some of the book's suites is not comparable with the others. A suite that no
+        # row has makes it NaN.
         if len(suites) < len(book.suites):
             over.append("of another run")
         frame = pd.concat([frame, means(frame, over, pairs)])
@@ -55,7 +60,7 @@ def numbers_of_runs(book: Book) -> pd.DataFrame:
 
 
 def choices(book: Book) -> dict[str, str]:
-    """The titles of what the table has numbers of: the means, then each suite by its number."""
+    """The titles of the table's groups of columns: the mean, then each suite by its number."""
     suites = {str(number): suite.title for number, suite in enumerate(book.suites)}
     return {MEAN: MEAN_TITLE, **suites}
 
@@ -71,21 +76,21 @@ def main_table(book: Book, frame: pd.DataFrame) -> Table:
 
 
 def link(row: Row, column: Column) -> str:
-    """The address of the items that a number is of."""
+    """The address in the report of the items behind a number of the table."""
     return address(row.key, column.suite)
 
 
 def address(series: object, suite: str) -> str:
-    """The address of the items of a series on a suite, by their numbers; on all for the mean."""
+    """The address in the report of a series' items on a suite, or on all suites for MEAN."""
     where = f"#/items?series={series}"
     return where if suite == MEAN else f"{where}&suite={suite}"
 
 
 def figures(book: Book, frame: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
-    """Name of every figure, its title, and by name of a choice (a suite) its plotly data and
-    layout; without the empty.
+    """The figures that are not empty: names, each with a title and its choices.
 
-    A point's customdata is the address of its items.
+    The choices are plotly's data and layout by the name of a choice, such as a suite. A point's
+    customdata is the address of its items.
     """
     kinds = {
         "front": ("Accuracy against speed", dict(_fronts(book, frame))),
@@ -142,7 +147,7 @@ def _error(whiskers: Whiskers | None) -> dict[str, Any]:
 
 
 def _fronts(book: Book, frame: pd.DataFrame) -> Iterator[tuple[str, go.Figure]]:
-    """Of the means, and of every suite."""
+    """Accuracy against speedup: a figure of the means, and one of every suite."""
     known = frame.dropna(subset=["speedup", "accuracy"])
     for suite, title in choices(book).items():
         figure = _figure("wall-clock speedup over LLaDA", "accuracy (%)", xaxis=SPEEDS)
@@ -157,7 +162,7 @@ def _fronts(book: Book, frame: pd.DataFrame) -> Iterator[tuple[str, go.Figure]]:
 
 
 def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
-    """Of tested drafts, and of all proposed ones, over all suites."""
+    """Acceptance by position over all suites: a figure of tested drafts, and one of all drafts."""
     drafts = []
     for run_number, run in enumerate(book.runs):
         labels = {series.method: series.name for series in book.series if series.run == run_number}
@@ -178,11 +183,15 @@ def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
 
 
 def speeds(book: Book) -> dict[str, list[list[list[float | None]]]]:
-    """95% intervals of a series' seconds / another's, by both; by the number of a suite, and "" of
-    the mean of all."""
+    """95% intervals of the speed of every two series, by the number of a suite; "" is the mean of
+    all suites.
+
+    A value is [low, high] of the row's seconds / the column's, for S series in shape (S, S, 2).
+    """
     runs = [(number, run) for number, run in enumerate(book.runs) if timed(run)]
-    named = {"method": str, "suite": str}
-    items = [book.numbered(number, checked_items(run).astype(named)) for number, run in runs]
+    # As texts: categoricals of two runs have different categories.
+    dtypes = {"method": str, "suite": str}
+    items = [book.numbered(number, checked_items(run).astype(dtypes)) for number, run in runs]
     if not items:
         return {}
     # The seconds of a problem are those of all its seeds.
@@ -193,12 +202,14 @@ def speeds(book: Book) -> dict[str, list[list[list[float | None]]]]:
     parts: dict[str, Sequence[Any]] = {
         str(suite): [rows.to_numpy(float)] for suite, rows in known.groupby(level="suite")
     }
+    # A mean over fewer suites than the table's would be another mean.
     if len(parts) == len(book.suites):
         parts[""] = [rows for (rows,) in parts.values()]
     return {name: _json_numbers(speedup_intervals(seconds)) for name, seconds in parts.items()}
 
 
 def _json_numbers(ends: Any) -> list[list[list[float | None]]]:
+    # JSON has no NaN.
     rounded = np.round(np.moveaxis(ends, 0, -1), 4).astype(object)
     rounded[pd.isna(rounded)] = None
     numbers: list[list[list[float | None]]] = rounded.tolist()

@@ -1,5 +1,5 @@
-"""Frames of numbers become tables: which rows and columns, and what stands beside them. A new table
-is one file here."""
+"""From frames of numbers to tables: their rows, columns and run cards. A new table is one file
+here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +19,16 @@ MEAN_TITLE = "Mean"
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What tables are made of.
+    """A run, and which tables of it are wanted.
 
-    run: as read. measured: its rows of `measure`. pairs: of `intervals.paired`, if intervals are
-    wanted. paper: whether the paper's numbers are, where it has any of the run's methods and
-    suites. against: the method to compare all others with, or "". measures, published: whether the
-    field's measures are wanted, and published accuracies next to the measured ones.
+    Attributes:
+        run: as read.
+        measured: its frame from `measure`.
+        pairs: from `intervals.paired` if intervals are wanted, else None.
+        paper: whether the paper's numbers are wanted.
+        against: the method to compare all others with, or "".
+        measures: whether the field's measures of tokens and parallelism are wanted.
+        published: whether published accuracies are wanted next to the measured ones.
     """
 
     run: Run
@@ -48,9 +52,9 @@ class TableRequest:
         """A table with the run's card.
 
         Args:
-            name, caption, columns, rows, numbers: as of `Table`.
-            shown: rows of `measure` whose methods and suites it has (default: all).
-            card: what only this table says; "" is left out.
+            name, caption, columns, rows, numbers: the fields of `Table`.
+            shown: the rows of `measured` that the table and so its card are about (default: all).
+            card: entries of this table alone, before the run's; empty ones are left out.
         """
         run_card = card_of(self.run, self.measured if shown is None else shown)
         first = {key: value for key, value in (card or {}).items() if value}
@@ -73,7 +77,7 @@ def columns_of(
     Args:
         metrics: without a suite.
         suites: titles by key.
-        seconds: whether there is a Speed.
+        seconds: whether the run was timed, without which there is no Speed.
     """
     shown = [metric for metric in metrics if seconds or metric.heading != SPEED.heading]
     return [
@@ -85,20 +89,24 @@ def columns_of(
 
 def suites_shown(frame: pd.DataFrame, titles: Mapping[str, str]) -> dict[str, str]:
     """The titles of the suites that a frame has, the mean of all last."""
-    there = set(frame["suite"])
-    shown = {suite: title for suite, title in titles.items() if suite in there}
-    return shown | ({MEAN: MEAN_TITLE} if MEAN in there else {})
+    present = set(frame["suite"])
+    shown = {suite: title for suite, title in titles.items() if suite in present}
+    return shown | ({MEAN: MEAN_TITLE} if MEAN in present else {})
 
 
 def with_checkpoints(columns: list[Column], rows: list[Row], names: Sequence[str]) -> list[Column]:
-    """The columns after one of checkpoints, where these differ; adds its cells to the rows.
+    """Put a column of checkpoints first, unless all rows have the same ones.
 
     Args:
-        columns, rows: of a table.
-        names: of each row's checkpoints.
+        columns: of a table.
+        rows: of the table; the new column's cells are added to them in place.
+        names: the checkpoints of each row.
+
+    Returns:
+        The columns, with the new one.
     """
     if len(set(names)) < 2:
         return columns
-    for place, (row, name) in enumerate(zip(rows, names, strict=True)):
-        rows[place] = replace(row, cells=(Cell(name), *row.cells))
+    for index, (row, name) in enumerate(zip(rows, names, strict=True)):
+        rows[index] = replace(row, cells=(Cell(name), *row.cells))
     return [Column("checkpoint", "Checkpoint"), *columns]

@@ -1,5 +1,5 @@
-"""The tables of every method compared with one, and of the paper's numbers and a run's, where
-labels agree."""
+"""Two tables: every method compared with one of them, and the paper's numbers with a run's of the
+same labels."""
 
 import json
 import math
@@ -37,7 +37,8 @@ BELOW = ("95% interval", "after Holm")
 
 
 def against_tables(request: TableRequest) -> Iterator[Table]:
-    """Every method compared with one, if one is named: a row per method, its intervals below."""
+    """The table of every method compared with `request.against`, if that names one: a row per
+    method, its intervals below."""
     reference = request.against
     if not reference:
         return
@@ -47,6 +48,7 @@ def against_tables(request: TableRequest) -> Iterator[Table]:
     frame = _as_printed(compared, marks_against(run, reference))
     titles = {**suite_titles(run), ALL: "All"}
     suites = {suite: titles[suite] for suite in titles if suite in set(compared["suite"])}
+    # How many texts are the same is shown once: of all suites together, which come last.
     *metrics, same = COLUMNS["against"]
     last = list(suites)[-1]
     columns = columns_of(metrics, suites, timed(run))
@@ -65,7 +67,9 @@ def against_tables(request: TableRequest) -> Iterator[Table]:
 
 
 def _as_printed(compared: pd.DataFrame, marks: Mapping[str, Mapping[Any, str]]) -> pd.DataFrame:
-    """Comparisons with their marks, and the texts that the table has of them."""
+    """The comparisons with their marks, and with numbers as the texts that are printed."""
+    # Fewer judged problems than for the other methods of a suite make numbers hard to compare: a
+    # mark says so.
     most = compared.groupby("suite")["judged"].transform("max")
     pairs = list(zip(compared["method"], compared["suite"], strict=True))
     letters = {name: [marks[name].get(pair, "") for pair in pairs] for name in marks}
@@ -109,11 +113,11 @@ ODDITIES = {
 
 
 def paper_numbers() -> pd.DataFrame:
-    """The five tables of the paper as one: label, suite ("mean" too), numbers; a row of several
-    tables is here once.
+    """The paper's five tables as one frame, a row per label and suite (MEAN among them).
 
-    As printed: paper_accuracy and paper_acceptance_percent in percent, paper_speedup over LLaDA's
-    time; NaN for none.
+    Returns:
+        label, suite, and the numbers as printed: paper_accuracy and paper_acceptance_percent in
+        percent, paper_speedup as LLaDA's time over the method's; NaN where the paper has none.
     """
     paper = _paper()
     labelled = [(row["method"], row) for section in SECTIONS for row in paper[section]]
@@ -126,14 +130,15 @@ def paper_numbers() -> pd.DataFrame:
             rows.append([label, suite, row["acc"][column], row["speed"][column], acceptance])
         rows.append([label, MEAN, row.get("mean_acc"), row.get("mean_speed"), None])
     frame = pd.DataFrame(rows, columns=["label", "suite", *(f"paper_{value}" for value in VALUES)])
+    # Several tables repeat a row, only some with its acceptance: first() skips NaN.
     return frame.groupby(["label", "suite"], sort=False, as_index=False).first()
 
 
 def beside_paper(request: TableRequest) -> pd.DataFrame:
-    """The run's numbers with the paper's: rows with a label, decoder and suite that it has.
+    """The run's rows whose label, decoder and suite the paper has, with the paper's numbers.
 
-    Methods from outside the project have rows without such numbers. The suite MEAN is there if the
-    run has all of the paper's suites; the paper's mean is the printed one.
+    Methods from outside the project are added, without numbers of the paper. The suite MEAN is
+    there if the run has all of the paper's suites; the paper's mean is the printed one.
     """
     run = request.run
     suites = [suite for suite in suite_titles(run) if suite in _paper()["suites"]]
@@ -154,8 +159,8 @@ def beside_paper(request: TableRequest) -> pd.DataFrame:
 
 
 def paper_tables(request: TableRequest) -> Iterator[Table]:
-    """The paper's numbers and the run's, if they are wanted and the paper has any of its rows: for
-    every method a row of the paper's, then the run's."""
+    """The table of the paper's numbers and the run's, if it is wanted and the paper has any of the
+    run's rows: for every method a row of the paper's, then one of the run's."""
     beside = beside_paper(request) if request.paper else pd.DataFrame()
     if beside.empty:
         return
@@ -166,6 +171,7 @@ def paper_tables(request: TableRequest) -> Iterator[Table]:
         metrics.append(ACCEPTANCE)
     suites = suites_shown(beside, suite_titles(run))
     columns = columns_of(metrics, suites, timed(run))
+    # The paper's numbers compete for the best among themselves; marks are about our records.
     flags = {"accuracy_full": True, "speed_full": True}
     no_marks = dict.fromkeys(("accuracy_marks", "speed_marks", "forward_marks"), "")
     printed = {value: beside[f"paper_{value}"] for value in VALUES}
@@ -182,6 +188,7 @@ def paper_tables(request: TableRequest) -> Iterator[Table]:
         for method, label in labels.items()
         for source in sources
     }
+    # A remark is on a label alone, or on a label and a suite.
     shown = {(label, "") for label in beside["label"]}
     shown |= set(zip(beside["label"], beside["suite"], strict=True))
     oddities = ODDITIES | {("LLaDA", "mbpp"): _paper()["main_results_note"]}

@@ -27,10 +27,12 @@ from tables.table import Table, listed_rows
 
 
 def _listed(request: TableRequest, name: str, caption: str, frame: pd.DataFrame) -> Iterator[Table]:
-    """The table with a row for each of a frame, if it has any; called by series, or method."""
+    """A table with a row for each row of a frame, labelled by series or method; none if it is
+    empty."""
     if frame.empty:
         return
     run = request.run
+    # An untimed run still has the theorem's predictions of tokens, but not those of seconds.
     seconds = timed(run) or name != "theory"
     columns = [
         column
@@ -43,8 +45,8 @@ def _listed(request: TableRequest, name: str, caption: str, frame: pd.DataFrame)
 
 
 def measures(request: TableRequest) -> Iterator[Table]:
-    """What a response has of tokens, calls and seconds, and the field's measures of it, if they are
-    wanted."""
+    """If measures are wanted: tokens, calls and seconds of a response, and the field's measures
+    made of these."""
     if not request.measures:
         return
     ledger = token_ledger(request.run)
@@ -56,8 +58,8 @@ def measures(request: TableRequest) -> Iterator[Table]:
 
 
 def responses(request: TableRequest) -> Iterator[Table]:
-    """How responses end, if measures are wanted; of several samples also how many problems they
-    solve, in any case."""
+    """How responses end, if measures are wanted or problems have several samples; then also how
+    many problems these solve (pass@k)."""
     draws = len(request.run.config.draws)
     if not request.measures and draws == 1:
         return
@@ -70,13 +72,13 @@ def responses(request: TableRequest) -> Iterator[Table]:
 
 
 def windows(request: TableRequest) -> Iterator[Table]:
-    """Speculative windows, where there are any."""
+    """The table of speculative windows, if the run has any."""
     frame = measure_windows(request.run)
     yield from _listed(request, "windows", "Speculative windows (docs/measuring.md).", frame)
 
 
 def theory_tables(request: TableRequest) -> Iterator[Table]:
-    """The paper's theorem and the measured windows, if FeF methods have any; OF_SECONDS only of a
-    timed run."""
+    """The paper's Theorem 2 against the measured windows, if FeF methods have any; the columns
+    OF_SECONDS only of a timed run."""
     caption = "What Theorem 2 and its corollary predict, and what was measured (docs/measuring.md)."
     yield from _listed(request, "theory", caption, theory(request.run))

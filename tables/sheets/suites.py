@@ -1,5 +1,5 @@
-"""The table of methods by suites, and which methods are the rows of the main table and of the
-paper's ablations."""
+"""The table of methods by suites, for the main table and the paper's ablations, and which methods
+are the rows of each."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -41,9 +41,12 @@ MAIN = "Accuracy (%), and seconds and forward passes of LLaDA over the method's.
 
 @dataclass(frozen=True)
 class Ablation:
-    """A table of the paper's ablations; its rows are the presets of the group of its name.
+    """A table of the paper's ablations; its rows are the presets of the group with its name.
 
-    lossless: its rows must decode the same tokens, and the card says whether they do.
+    Attributes:
+        caption: one sentence.
+        metrics: the columns under each suite.
+        lossless: whether its rows must decode the same tokens; the card then says if they do.
     """
 
     caption: str
@@ -69,6 +72,7 @@ ABLATIONS = {
         True,
     ),
 }
+# Methods that are there for an ablation alone; other tables and figures show them only if need be.
 ONLY_ABLATION = {
     method
     for name in ABLATIONS
@@ -79,11 +83,11 @@ SHOWN = 5  # responses that are named
 
 
 def ablations(request: TableRequest) -> Iterator[Table]:
-    """The main table and the paper's ablations, those that the run has rows for.
+    """The main table and the paper's ablations, as far as the run has methods for them.
 
-    An ablation is there if at least two of its methods ran, not counting LLaDA, and one of them is
-    in no other table. The main table has all other methods; it is there if the ablations do not
-    show all of them. p-values are adjusted within each table.
+    An ablation takes two of its methods besides LLaDA, one of them a method of ablations alone.
+    The main table has all methods but those that only an ablation shows; it is left out if the
+    ablations show all of its methods. p-values are adjusted within each table.
     """
     ran = list(request.measured["method"].unique())
     shown: dict[str, list[str]] = {}
@@ -92,6 +96,7 @@ def ablations(request: TableRequest) -> Iterator[Table]:
         compared = [method for method in rows if method != REFERENCE]
         if len(compared) > 1 and ONLY_ABLATION.intersection(compared):
             shown[name] = rows if name == "training" else compared
+    # A method of an ablation that did not come about is shown in the main table instead.
     in_ablations = set(chain.from_iterable(shown.values()))
     main = [method for method in ran if method not in ONLY_ABLATION & in_ablations]
     if not in_ablations.issuperset(main):
@@ -108,9 +113,9 @@ def suites_table(
     """A row per method, a group of columns per suite and their mean.
 
     Args:
-        request: for intervals and published accuracies.
+        request: says whether there are intervals and published accuracies.
         name: of the table.
-        measured: rows of `measure`, the methods in the order of the table.
+        measured: rows of `measure`, with the methods in the order of the table.
         ablation: the table's caption and columns.
     """
     run = request.run
@@ -120,10 +125,10 @@ def suites_table(
     numbers = measured[MEASURES]
     frame = with_marks(measured, run)
     sources = ""
-    otherwise = ""
+    deviations = ""
     metrics = list(ablation.metrics)
     if request.published:
-        frame, sources, otherwise = with_published(frame, run)
+        frame, sources, deviations = with_published(frame, run)
         metrics.insert(1, PUBLISHED)
     comparisons = ""
     if pairs is not None:
@@ -131,10 +136,12 @@ def suites_table(
         numbers = frame[[*MEASURES, *UNCERTAINTY]]
         comparisons = str(int(frame["p_value"].notna().sum()))
         frame["p_text"] = [_p_text(p_value) for p_value in frame["p_holm"]]
+    # The mean of a single suite would repeat its column.
     if len(titles) > 1:
         frame = pd.concat([frame, means(frame, list(titles), pairs)], ignore_index=True)
     columns = columns_of(metrics, suites_shown(frame, titles), timed(run))
     if request.published:
+        # Most methods are published on a few suites only; the others get no empty column.
         known = set(frame.loc[frame["published"].notna(), "suite"])
         columns = [col for col in columns if col.name != "published" or col.suite in known]
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -148,7 +155,7 @@ def suites_table(
         measured,
         {
             "published accuracies": sources,
-            "here otherwise (published)": otherwise,
+            "here otherwise (published)": deviations,
             "comparisons that p is adjusted for": comparisons,
             "same tokens": same_tokens(run, list(order)) if ablation.lossless else "",
         },
@@ -162,11 +169,15 @@ def _p_text(p_value: float) -> str:
 
 
 def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str, str]:
-    """The frame with the accuracy that each row's method was published with, their sources, and
-    what was otherwise here."""
+    """The accuracies that the methods of a frame were published with.
+
+    Returns:
+        The frame with a column `published` (percent), the sources, and in which settings the runs
+        deviate from the published ones; both texts for the card.
+    """
     numbers = []
     sources = []
-    otherwise = []
+    deviations = []
     labels = method_labels(run)
     titles = suite_titles(run)
     for method, suite in zip(frame["method"], frame["suite"], strict=True):
@@ -182,18 +193,19 @@ def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str, st
         sources.append(published.source)
         if published.differences:
             texts = ", ".join(published.differences)
-            otherwise.append(f"{labels[method]} on {titles[suite]}: {texts}")
+            deviations.append(f"{labels[method]} on {titles[suite]}: {texts}")
     frame = frame.assign(published=numbers)
-    return frame, "; ".join(dict.fromkeys(sources)), "; ".join(otherwise)
+    return frame, "; ".join(dict.fromkeys(sources)), "; ".join(deviations)
 
 
 def same_tokens(run: Run, methods: Sequence[str]) -> str:
-    """On how many responses methods with the same number of steps have the same tokens; "" without
-    any, or without hashes.
+    """On how many responses the methods with the same number of steps agree in every token.
 
-    Greedy, in fp32, all of them must be the same, but for ties that rounding decides; these are
-    named.
+    Greedy and in fp32 they must on all of them, unless rounding decides a tie; the text names those
+    that differ. "" if no response is shared, or tokens were not recorded as hashes.
     """
+    # Another number of diffusion steps is another sequence of targets, so that only methods with
+    # the same number can agree.
     suites = list(run.config.suites)
     steps = {name: setting_of(run, name, suites[0]).options.get("steps") for name in methods}
     items = run.items[run.items["method"].isin(methods)]
@@ -204,9 +216,9 @@ def same_tokens(run: Run, methods: Sequence[str]) -> str:
     shared = hashes[hashes["size"] > 1]
     if shared.empty:
         return ""
-    other = shared.index[shared["nunique"] > 1]
+    unequal = shared.index[shared["nunique"] > 1]
     titles = suite_titles(run)
-    names = [f"{titles[suite]} {item} (step={step})" for step, suite, item in other]
+    names = [f"{titles[suite]} {item} (step={step})" for step, suite, item in unequal]
     more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    text = f"{len(shared) - len(other)} of {len(shared)} responses"
+    text = f"{len(shared) - len(unequal)} of {len(shared)} responses"
     return f"{text}, not {', '.join(names[:SHOWN] + more)}" if names else text
