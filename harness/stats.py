@@ -7,6 +7,7 @@ otherwise.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -157,7 +158,7 @@ def speedup_intervals(
     ]
     batch = max(1, min(BATCH, MOST_DRAWN // max(len(items) for items in seconds)))
     # Indices are resampled, not seconds: all methods then have the same items in a resample.
-    result = stats.bootstrap(
+    result = _bootstrap(
         all_indices,
         mean_ratios,
         n_resamples=resamples,
@@ -170,6 +171,14 @@ def speedup_intervals(
     return np.stack(result.confidence_interval)
 
 
+def _bootstrap(*parts: Any, **options: Any) -> Any:
+    """scipy's bootstrap. An interval of items that are all alike is NaN, which tables show as "-":
+    scipy's warning of it would stand in the middle of a run's lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        return stats.bootstrap(*parts, **options)
+
+
 def percentile_interval(
     parts: Sequence[npt.NDArray[Any]],
     statistic: Callable[..., Any],
@@ -179,7 +188,7 @@ def percentile_interval(
 
     paired: whether the items of the parts are drawn together.
     """
-    low, high = stats.bootstrap(
+    low, high = _bootstrap(
         parts,
         statistic,
         n_resamples=RESAMPLES,
