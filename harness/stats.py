@@ -172,8 +172,8 @@ def speedup_intervals(
 
 
 def _bootstrap(*parts: Any, **options: Any) -> Any:
-    """scipy's bootstrap. An interval of items that are all alike is NaN, which tables show as "-":
-    scipy's warning of it would stand in the middle of a run's lines."""
+    """scipy's bootstrap, without its warning that an interval is NaN."""
+    # It is NaN where a number is not known, and a table shows "-": the warning says no more.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         return stats.bootstrap(*parts, **options)

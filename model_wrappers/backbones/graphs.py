@@ -179,8 +179,8 @@ class GraphedForward:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         run = self._model.current()
-        shows_queries = cache is not None and cache.shows_queries
-        if run is not self._forward or len(ids_BN) > 1 or shows_queries:
+        reads_queries = cache is not None and cache.reads_queries
+        if run is not self._forward or len(ids_BN) > 1 or reads_queries:
             return run(*call)
         # Graphs read the weights at the addresses of their capture: after a change they are stale.
         if self._version != self._forward.versions:

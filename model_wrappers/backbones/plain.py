@@ -334,7 +334,7 @@ def _run(
         query_BHND, key_BHND, value_BHND = (part.view(shape).transpose(1, 2) for part in parts)
         if call.cache is not None:
             key_BHND, value_BHND = call.cache.update(
-                key_BHND, value_BHND, number, query_1HND=query_BHND
+                key_BHND, value_BHND, number, query_1HND=query_BHND, read_n=call.positions
             )
         attending.append((query_BHND, key_BHND, value_BHND))
         begin = end

@@ -36,11 +36,11 @@ class KeyValues:
     of the cache.
 
     Attributes:
-        shows_queries: whether a subclass reads the queries of calls too; such calls run without
+        reads_queries: whether it reads the queries of calls too; such calls run without
             CUDA graphs.
     """
 
-    shows_queries = False
+    reads_queries = False
 
     def __init__(self) -> None:
         self._keys: list[Tensor] = []

@@ -163,7 +163,6 @@ class Canvas:
             slot_Q = position_Q.clamp(max=self._keys)
             writing = {"write": "replace", "slot_N": slot_Q}
         self._step += 1
-        self._cache.watch(read_W)
         logits_1WV, _ = self._request.backbone.extend(
             self.ids_M[None, position_Q], position_Q, read_W, self._cache, **writing
         )
@@ -297,23 +296,17 @@ def two_views(keys: int, tracked_T: Tensor, position_S: Tensor, lead: int) -> tu
 
 
 class AttendedKeys(KeyValues):
-    """Cached keys and values, and how much the window's queries attended to them in the last call.
+    """Cached keys and values, and how much the last window's queries attended to them.
 
-    A key's score is the sum of its products with these queries, before the softmax, over all heads
-    and over the layers from FIRST_LAYER on.
+    A key's score is the sum of its products with the queries whose logits are read, before the
+    softmax, over all heads and over the layers from FIRST_LAYER on.
     """
 
-    shows_queries = True
+    reads_queries = True
 
     def __init__(self) -> None:
         super().__init__()
-        self._read_N = torch.empty(0)
         self._score_K: Tensor | None = None
-
-    def watch(self, read_N: Tensor) -> None:
-        """Let the next call score keys by its queries at these indices, LongTensor (N,)."""
-        self._read_N = read_N
-        self._score_K = None
 
     def update(
         self,
@@ -322,23 +315,23 @@ class AttendedKeys(KeyValues):
         layer_idx: int,
         *_: Any,
         query_1HND: Tensor | None = None,
+        read_n: Tensor | None = None,
         **__: Any,
     ) -> tuple[Tensor, Tensor]:
         keys_1HKD, values_1HKD = super().update(key_1HND, value_1HND, layer_idx)
         # A call that writes nothing is a verification, which scores nothing.
-        if query_1HND is not None and self._write != "none":
-            self._score(query_1HND[0], keys_1HKD[0], layer_idx)
+        if query_1HND is not None and read_n is not None and self._write != "none":
+            self._score(query_1HND[0, :, read_n], keys_1HKD[0], layer_idx)
         return keys_1HKD, values_1HKD
 
-    def _score(self, query_HND: Tensor, key_HKD: Tensor, layer: int) -> None:
-        if self._score_K is None:
+    def _score(self, query_HnD: Tensor, key_HKD: Tensor, layer: int) -> None:
+        if self._score_K is None or layer == 0:
             self._score_K = torch.zeros(key_HKD.shape[1], device=key_HKD.device)
         if layer < FIRST_LAYER:
             return
         heads, _, size = key_HKD.shape
-        query_HD = query_HND[:, self._read_N.to(query_HND.device)].float().sum(1)
         # With grouped queries several query heads share a key's head: their sum scores the key.
-        query_H1D = query_HD.view(heads, -1, size).sum(1, keepdim=True)
+        query_H1D = query_HnD.float().sum(1).view(heads, -1, size).sum(1, keepdim=True)
         score_K = (key_HKD.float() * query_H1D).sum((0, 2))
         self._score_K += score_K.to(self._score_K.device)
 

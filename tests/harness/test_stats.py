@@ -3,6 +3,7 @@ of them."""
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from harness.stats import (
     paired_interval,
     paired_lower_limit,
     paired_score,
+    percentile_interval,
     speedup_interval,
     wilson,
 )
@@ -47,6 +49,13 @@ def test_wilson_contains_its_share() -> None:
         for share in (0.0, 1 / trials, 1.0):
             low, high = wilson(share, trials)
             assert 0 <= low <= share <= high <= 1
+
+
+def test_an_interval_of_what_is_not_known_is_nan_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        low, high = percentile_interval([np.array([1.0, math.nan])], np.mean)
+    assert math.isnan(low) and math.isnan(high)
 
 
 @pytest.mark.parametrize(("lost", "gained"), [(0, 0), (0, 5), (1, 8), (3, 3), (10, 2)])

@@ -10,6 +10,8 @@ import msgspec
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from run_records import item, lines_of, save
 from scipy import stats
 
@@ -76,6 +78,27 @@ def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_pat
     assert list(lines["LLaDA"].get_xdata()) == pytest.approx([500, 1000])  # in the order of time
     assert list(lines["Threshold"].get_xdata()) == pytest.approx([200, 250, 1000 / 3])
     assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
+
+
+def test_a_name_covers_no_whisker_where_there_is_room(tmp_path: Path) -> None:
+    figure, _ = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},ssd"), "math")
+    axes = figure.axes[0]
+    whiskers = []
+    for drawn in axes.containers:
+        for segment in drawn.lines[2][0].get_segments():
+            whiskers.append(Bbox(axes.transData.transform(segment)).padded(0.5))
+    names = [text for text in axes.texts if text.get_text()]
+    assert {name.get_text() for name in names} == {"LLaDA", "Threshold", "SSD"}
+    for name in names:
+        name.get_window_extent()  # which places it
+        assert not any(Text.get_window_extent(name).overlaps(line) for line in whiskers)
+
+
+def test_more_than_ten_names_are_a_legend(tmp_path: Path) -> None:
+    others = "ssd,dcd,ddosp,factor,entropy,klass,wino,freedave,prophet"
+    figure, _ = draw_front(run_with(tmp_path, f"llada,{THRESHOLDS},{others}"), "math")
+    assert not figure.axes[0].texts
+    assert len(figure.legends[0].get_texts()) == 11
 
 
 def test_the_band_of_a_front_is_llada_as_tuned_for_accuracy(tmp_path: Path) -> None:
