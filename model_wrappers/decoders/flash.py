@@ -14,8 +14,8 @@ mask must predict its draft and reach gamma alone. With tile=128, as in the code
 sequence after the response up to a multiple of 128 tokens, the tile that its attention kernel reads
 at once. The last windows reach into these, and until an EOS is committed such a position counts as
 any other. The official second call also runs if there is nothing to verify; this one does not. For
-models whose logits come from the token before, as Dream's, there is no official code: here each
-mask of a verification is preceded by that token, as the mask's view of the sequence has it.
+models whose logits come from the token before, as Dream's, there is no official code: here that
+token stands in front of each mask of a verification, as the mask's view of the sequence has it.
 
 Shapes: L length of prompt and response, M with what stands after it, K of these that have keys, W
 window, T tracked tokens of a verification, S drafts that it verifies, A their masks and what stands
@@ -260,7 +260,8 @@ def two_views(keys: int, tracked_T: Tensor, position_S: Tensor, lead: int) -> tu
     All see the cached tokens at other positions, and the tracked ones. Of the verified positions, a
     mask sees the drafts before its own and the masks of its own and all later ones. A draft sees
     itself instead of its mask, and a tracked token sees masks only. If logits come from the token
-    before, that token stands in front of each mask, and only this mask sees it.
+    before, that token stands in front of each mask, to be read: it sees what the mask sees, and no
+    token sees it.
 
     Args:
         keys: K, the number of cached tokens.
@@ -282,17 +283,11 @@ def two_views(keys: int, tracked_T: Tensor, position_S: Tensor, lead: int) -> tu
     drafts_Q1 = torch.cat([torch.zeros_like(tracked_T), rank_S + 1, rank_A])[:, None]
     visible_QK = torch.ones(len(position_Q), keys, dtype=torch.bool)
     # A cached token is stale where the call runs its position again.
-    visible_QK[:, position_Q[position_Q < keys]] = False
+    again_N = torch.cat([tracked_T, position_S])
+    visible_QK[:, again_N[again_N < keys]] = False
     visible_QT = torch.ones(len(position_Q), len(tracked_T), dtype=torch.bool)
     visible_QA = (rank_A >= drafts_Q1) & (position_A == judged_A)
-    visible_QX = torch.cat([visible_QK, visible_QT, rank_S < drafts_Q1, visible_QA], 1)
-    if lead:
-        # A mask reads the token before it from the one in front of it, so no other token at that
-        # position may be visible to the pair.
-        visible_AX = visible_QX[-len(rank_A) :]
-        visible_AX &= torch.cat([torch.arange(keys), position_Q]) != judged_A[:, None] - 1
-        visible_AX[:, -len(rank_A) :] |= rank_A == rank_A[:, None]
-    return position_Q, visible_QX
+    return position_Q, torch.cat([visible_QK, visible_QT, rank_S < drafts_Q1, visible_QA], 1)
 
 
 class AttendedKeys(KeyValues):

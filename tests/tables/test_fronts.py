@@ -26,7 +26,8 @@ from tables.charts import (
     WHOLE,
     draw_option,
 )
-from tables.fronts import draw_front, draw_parallelism, front_of
+from tables.fronts import draw_front, draw_parallelism, front_of, name_points
+from tables.series import Series
 
 
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
@@ -80,18 +81,17 @@ def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_pat
     assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
 
 
-def test_a_name_covers_no_whisker_where_there_is_room(tmp_path: Path) -> None:
-    figure, _ = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},ssd"), "math")
-    axes = figure.axes[0]
-    whiskers = []
-    for drawn in axes.containers:
-        for segment in drawn.lines[2][0].get_segments():
-            whiskers.append(Bbox(axes.transData.transform(segment)).padded(0.5))
-    names = [text for text in axes.texts if text.get_text()]
-    assert {name.get_text() for name in names} == {"LLaDA", "Threshold", "SSD"}
-    for name in names:
-        name.get_window_extent()  # which places it
-        assert not any(Text.get_window_extent(name).overlaps(line) for line in whiskers)
+def test_a_name_covers_no_whisker_where_there_is_room() -> None:
+    """The nearest place, to the right of a point, is crossed by the interval of another one."""
+    figure = Figure(figsize=(4, 3))
+    axes = figure.add_subplot(xlim=(0, 10), ylim=(0, 100))
+    crossing = Series("tall", [3.5], [5.0], y_whiskers=([5.0], [90.0]))
+    assert name_points(figure, axes, [Series("name", [3.0], [50.0]), crossing])
+    name = axes.texts[0]
+    name.get_window_extent()  # which places it
+    interval = Bbox(axes.transData.transform([(3.5, 0.0), (3.5, 95.0)])).padded(0.5)
+    assert name.get_text() == "name"
+    assert not Text.get_window_extent(name).overlaps(interval)
 
 
 def test_more_than_ten_names_are_a_legend(tmp_path: Path) -> None:

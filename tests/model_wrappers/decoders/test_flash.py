@@ -3,11 +3,11 @@ whole forwards give; what its views see. Its tokens on nano: tests/official."""
 
 import pytest
 import torch
-from fakes import tiny_llada
+from fakes import request_for, tiny_llada
 from families import tiny
 
 from model_wrappers import Backbone, decode
-from model_wrappers.decoders.flash import two_views
+from model_wrappers.decoders.flash import Canvas, Drafts, FlashOptions, two_views
 
 WINDOW = 6
 LENGTH = 20
@@ -90,6 +90,17 @@ def test_a_token_sees_earlier_drafts_and_the_masks_of_others() -> None:
     assert second_mask == [True, True, False, False, True]
 
 
+@pytest.mark.parametrize("lead", [0, 1])
+def test_a_token_sees_every_position_once(lead: int) -> None:
+    tracked_T = torch.tensor([1, 4])
+    position_S = torch.tensor([8, 6, 7])
+    position_Q, visible_QX = two_views(10, tracked_T, position_S, lead)
+    assert len(position_Q) == len(visible_QX) == 2 + 3 + 3 * (1 + lead)
+    position_X = torch.cat([torch.arange(10), position_Q])
+    for sees_X in visible_QX:
+        assert sorted(position_X[sees_X].tolist()) == list(range(10))
+
+
 def test_nothing_is_decoded_after_the_first_eos(prompt: torch.Tensor) -> None:
     options = {"gen_length": 32, "window": 4, "threshold": 0.5, "masked": 8}
     whole = decode(tiny_llada(1), prompt, "flash", **options)
@@ -97,6 +108,19 @@ def test_nothing_is_decoded_after_the_first_eos(prompt: torch.Tensor) -> None:
     ended = decode(tiny_llada(1, eos_id=eos_id), prompt, "flash", **options)
     assert (ended.tokens[8:] == eos_id).all()
     assert ended.trace.forwards < whole.trace.forwards
+
+
+def test_all_up_to_the_last_eos_of_a_step_is_decoded() -> None:
+    request = request_for(tiny_llada(1, eos_id=5), [3, 4, *[39] * 8], start=2)
+    canvas = Canvas(request, FlashOptions(window=4))
+    canvas.order_M[2:6] = torch.tensor([2, 5, 3, 4])
+    eos = torch.tensor([5, 5])
+    canvas.commit(Drafts(torch.tensor([2, 5]), eos, torch.ones(2)), "unmasked")
+    assert canvas.is_open()
+    rest = Drafts(torch.tensor([3, 4]), torch.tensor([6, 7]), torch.ones(2))
+    canvas.commit(rest, "unmasked")
+    assert not canvas.is_open()
+    assert canvas.is_after_end(torch.arange(10)).tolist() == [False] * 6 + [True] * 4
 
 
 def test_a_tile_puts_eos_after_the_response(prompt: torch.Tensor) -> None:
