@@ -354,11 +354,6 @@ def ratio_of_totals(above: Any, below: Any) -> float:
     return float(np.sum(above) / np.sum(below))
 
 
-def median_ratio(above: Any, below: Any) -> float:
-    """Median of the ratios of two arrays of seconds, round by round: a slow round slows both."""
-    return float(np.median(np.asarray(above) / np.asarray(below)))
-
-
 class Fit(NamedTuple):
     """seconds = fixed + each * size.
 

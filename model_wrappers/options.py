@@ -89,6 +89,19 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def first_few(names: Iterable[object], most: int = 5) -> str:
+    """The first names of a list as text, and how many more there are.
+
+    Args:
+        names: in their order.
+        most: that are named.
+    """
+    texts = [str(name) for name in names]
+    more = len(texts) - most
+    shown = ", ".join(texts[:most])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def meant(
     name: object,
     valid: Iterable[str],

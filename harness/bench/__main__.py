@@ -1,9 +1,8 @@
 """Measure what decoding costs on this machine. Everything is printed, nothing is asserted; use an
 idle machine.
 
-    python -m harness.bench                      # cost of a response, a row per method
-    python -m harness.bench --costs              # of each kind of pass; on a GPU its peak memory
-    python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
+    python -m harness.bench                      # each kind of pass; on a GPU its peak memory
+    python -m harness.bench --arch llada-8b --device cuda --prompt 256 --response 256
     python -m harness.bench --gpu --out FILE     # a machine with one GPU, in about ten minutes
 
 `--gpu` measures nano's responses against the golden records; at LLaDA-8B's shape (random weights,
@@ -16,9 +15,8 @@ record is written after every part. `--device cpu` tries the same on a tiny shap
 from __future__ import annotations
 
 import gc
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -93,16 +91,12 @@ class BenchOptions:
     device: str = option("cpu, cuda, ... (default cpu, with --gpu cuda)", "")
     dtype: str | None = option(None)
     graphs: bool = option("run the model through CUDA graphs, on a GPU", False)
-    methods: str = option("presets or groups with a row each (default decoders)", "decoders")
-    prompt: int = option("tokens of the random prompt of --costs (default 32)", 32, least=1)
+    prompt: int = option("tokens of the random prompt (default 32)", 32, least=1)
     response: int = option("tokens of the response (default 48)", 48, least=1)
     repeats: int = option("rounds of which the median is taken (default 7)", 7, least=1)
-    costs: bool = option("cost of draft and verification passes, and their memory on a GPU", False)
-    rows: str | None = option("numbers of rows for --costs (default 1,2,4,8,16,32)")
+    rows: str | None = option("numbers of rows of a verification (default 1,2,4,8,16,32)")
     gpu: bool = option("all that a machine with one GPU is measured by", False)
-    arch: str | None = option(
-        "for --costs: random weights of a shape, such as llada-8b, instead of --model"
-    )
+    arch: str | None = option("random weights of a shape, such as llada-8b, instead of --model")
     layers: int | None = option("layers of --arch (default: the shape's)", least=1)
     out: Path | None = option("also write the tables and the environment as JSON")
 
@@ -110,57 +104,30 @@ class BenchOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(BenchOptions, line, __doc__)
-    if options.out is not None and (
-        options.out.is_dir() or not os.access(options.out.parent, os.W_OK)
-    ):
-        folder = (
-            "it is a folder"
-            if options.out.is_dir()
-            else f"{options.out.parent} is no folder to write to"
-        )
-        raise UserError(f"--out {options.out} cannot be written: {folder}; name a JSON file")
+    if options.out is not None:
+        # Before anything is measured, for a measurement takes minutes.
+        message = f"--out {options.out} cannot be written; name a JSON file"
+        with explained(message, OSError):
+            options.out.open("a").close()
     from harness.records.environment import write_tables
 
     options = replace(options, device=options.device or ("cuda" if options.gpu else "cpu"))
     tables: dict[str, pd.DataFrame] = {}
     notes: list[str] = []
-    for found, said in measured(options):
-        for name, table in found.items():
+    parts: Iterable[Tables] = gpu_parts(options.device) if options.gpu else [costs(options)]
+    for measured, statements in parts:
+        for name, table in measured.items():
             print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
-        print("", *said, sep="\n")
-        tables = tables | found
-        notes = notes + said
+        print("", *statements, sep="\n")
+        tables = tables | measured
+        notes = notes + statements
         if options.out is not None:
             write_tables(options.out, options, tables, {"notes": notes} if notes else {})
     return 0
 
 
-def measured(options: BenchOptions) -> Iterator[Tables]:
-    """The tables of the options, part after part. Raises UserError for what clashes or is unknown,
-    before measuring."""
-    from harness.bench.decoders import bench_methods, bench_prompts
-    from harness.runs.selection import methods_named
-
-    if options.gpu:
-        yield from parts(options.device)
-    elif options.costs:
-        yield costs(options)
-    else:
-        presets = methods_named(options.methods)
-        backbone = backbone_of(options)
-        prompts = bench_prompts(backbone)
-        yield (
-            {
-                "methods": bench_methods(
-                    backbone, prompts, options.response, options.repeats, presets
-                )
-            },
-            [],
-        )
-
-
 def costs(options: BenchOptions) -> Tables:
-    """The tables of --costs. Raises UserError for --rows that are no numbers."""
+    """The costs of a model's passes. Raises UserError for --rows that are no numbers."""
     from harness.bench.passes import ROWS, bench_costs, bench_memory, statements
 
     with explained(
@@ -195,7 +162,7 @@ def backbone_of(options: BenchOptions) -> Backbone:
     return backbone
 
 
-def parts(device: str) -> Iterator[Tables]:
+def gpu_parts(device: str) -> Iterator[Tables]:
     """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if
     some failed."""
     import torch
@@ -233,7 +200,7 @@ def parts(device: str) -> Iterator[Tables]:
         longest = random_ids(backbone.vocab_size, size.prompts[-1], torch.device("cpu"))[0]
         prompts = [longest[:length] for length in size.prompts]
         presets = methods_named(APART)
-        table, notes = bench_apart(backbone, prompts, size.response, presets, (0.0, 1.0))
+        table, notes = bench_apart(backbone, prompts, size.response, presets)
         return {"decoders": table}, notes
 
     measurements: dict[str, Callable[[], Tables]] = {"responses": responses, "apart": apart}

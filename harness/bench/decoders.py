@@ -1,4 +1,4 @@
-"""What responses cost: against the forwards that they make, and on golden problems."""
+"""What decoders take beyond the calls of the model, and what responses to golden problems cost."""
 
 import warnings
 from collections import Counter
@@ -15,11 +15,10 @@ from harness.errors import UserError
 from harness.measures.table import REFERENCE
 from harness.methods.presets import Preset
 from harness.methods.settings import setting_of
-from harness.records.environment import interleaved, seconds_of
+from harness.records.environment import seconds_of
 from harness.records.store import KEY, Run
-from harness.stats import median_ratio, ratio_of_totals
-from harness.suites.registry import PAPER_SUITES, problems, suite_named
-from model_wrappers import Backbone, Decoded, Trace, decode, load_backbone
+from harness.suites.registry import problems
+from model_wrappers import Backbone, Decoded, decode, load_backbone
 from model_wrappers.chat import encode_question
 from model_wrappers.costs import costs_of, hash_of
 from model_wrappers.decoders import decoder_named
@@ -27,63 +26,11 @@ from model_wrappers.decoders import decoder_named
 AT_ONCE = 5  # golden problems that pass through all methods before the next ones
 
 
-def bench_methods(
-    backbone: Backbone,
-    prompts: list[torch.Tensor],
-    response: int,
-    repeats: int,
-    presets: dict[str, Preset],
-) -> pd.DataFrame:
-    """Cost of a response for each preset, a mean over the prompts (P,), and the decoder's own part
-    of it.
-
-    "calls, ms" is spent in the model's calls; "overhead, %" is the decoder's own time over that.
-    Speedups are over the first preset.
-    """
-    model, calls_seconds = with_timed_calls(backbone)
-    traces: dict[str, list[Trace]] = {}
-    inside: dict[str, list[float]] = {name: [] for name in presets}
-    runs: dict[str, Callable[[], object]] = {}
-
-    def decode_all(name: str, options: dict[str, Any]) -> None:
-        calls_seconds.clear()
-        traces[name] = [decode(model, prompt_P, **options).trace for prompt_P in prompts]
-        inside[name].append(sum(calls_seconds))
-
-    for name, options in options_of(backbone, "bench", presets, {"gen_length": response}).items():
-        # PC-Sampler's token counts fit one vocabulary, and change no cost
-        options.pop("baseline", None)
-        runs[name] = partial(decode_all, name, options)
-    seconds = interleaved(runs, backbone.device, repeats)
-    first = next(iter(presets))
-    rows = []
-    for name, made in traces.items():
-        decoder = seconds[name]
-        calls = pd.Series(inside[name][-repeats:])
-        rows.append(
-            {
-                "method": name,
-                "forwards": sum(trace.forwards for trace in made) / len(prompts),
-                "rows": sum(trace.rows for trace in made) / len(prompts),
-                "token-forwards": sum(trace.token_forwards for trace in made) / len(prompts),
-                "decoder, ms": 1e3 * decoder.median() / len(prompts),
-                "calls, ms": 1e3 * calls.median() / len(prompts),
-                "overhead, %": 100 * (median_ratio(decoder, calls) - 1),
-                "speedup, forwards": ratio_of_totals(
-                    [t.forwards for t in traces[first]], [t.forwards for t in made]
-                ),
-                "speedup, seconds": median_ratio(seconds[first], decoder),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def bench_apart(
     backbone: Backbone,
     prompts: Sequence[torch.Tensor],
     response: int,
     presets: dict[str, Preset],
-    temperatures: Sequence[float],
 ) -> tuple[pd.DataFrame, list[str]]:
     """What decoders take beyond the calls of the model, a row per method, temperature and prompt.
 
@@ -95,8 +42,7 @@ def bench_apart(
         backbone: of random weights, where prompts are random too.
         prompts: LongTensors (P,).
         response: tokens.
-        presets: the methods.
-        temperatures: those that a method is defined at.
+        presets: the methods, each at temperature 0 and, unless it is greedy alone, at 1.
 
     Returns:
         The table, and every line of code that waits, with how often a call of the model it does.
@@ -106,7 +52,7 @@ def bench_apart(
     rows = []
     waiting: Counter[str] = Counter()
     all_calls = 0
-    for name, options in _apart_options(backbone, response, presets, temperatures):
+    for name, options in _apart_options(backbone, response, presets):
         lines, calls = waits_of(partial(decode, backbone, prompts[0], **options), backbone)
         waiting += lines
         all_calls += calls
@@ -133,17 +79,24 @@ def bench_apart(
 
 
 def _apart_options(
-    backbone: Backbone, response: int, presets: dict[str, Preset], temperatures: Sequence[float]
+    backbone: Backbone, response: int, presets: dict[str, Preset]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """What `decode` takes for every preset, at the temperatures that its decoder is defined at."""
     # As in the main table a block of LLaDA's loop has a part of the response.
-    settings = {"gen_length": response, "block_length": max(1, response // 2)}
-    for name, options in options_of(backbone, "bench", presets, settings).items():
+    lengths = {"gen_length": response, "block_length": max(1, response // 2)}
+    for name, preset in presets.items():
+        setting = setting_of(preset, "bench", lengths, blocks=backbone.blocks)
+        options = {
+            "method": preset.method,
+            "gen_length": setting.gen_length,
+            "block_length": setting.block_length,
+            **setting.options,
+        }
         # PC-Sampler's token counts fit one vocabulary, and change no cost.
         options.pop("baseline", None)
-        for temperature in temperatures:
-            if temperature == 0 or not decoder_named(options["method"]).greedy_only:
-                yield name, options | {"temperature": temperature}
+        yield name, options | {"temperature": 0.0}
+        if not decoder_named(options["method"]).greedy_only:
+            yield name, options | {"temperature": 1.0}
 
 
 def waits_of(run: Callable[[], Decoded], backbone: Backbone) -> tuple[Counter[str], int]:
@@ -178,37 +131,6 @@ def with_timed_calls(backbone: Backbone) -> tuple[Backbone, list[float]]:
     return model, seconds
 
 
-def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor]:
-    """The first generated dev problems of a suite, encoded: LongTensors (P,)."""
-    questions = (problem.question for problem in problems(suite, "dev", count))
-    return [
-        torch.tensor(encode_question(backbone.text_tokenizer(), question)) for question in questions
-    ]
-
-
-def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
-    """One generated dev problem of each of the four suites. Raises ValueError for a backbone
-    without a tokenizer: speedups on random prompts are not those on text."""
-    return [prompt_P for suite in PAPER_SUITES for prompt_P in dev_prompts(backbone, suite, 1)]
-
-
-def options_of(
-    backbone: Backbone,
-    suite: str,
-    presets: dict[str, Preset],
-    settings: dict[str, Any] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """What `decode` takes apart from backbone and prompt, for each preset on a suite, or with
-    settings in its place."""
-    settings = settings or suite_named(suite).settings_for("nano", small=True)
-    found = {}
-    for name, preset in presets.items():
-        setting = setting_of(preset, suite, settings, blocks=backbone.blocks)
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
-        found[name] = {"method": preset.method, **lengths, **setting.options}
-    return found
-
-
 def bench_responses(
     golden: Run,
     device: str,
@@ -216,12 +138,22 @@ def bench_responses(
     methods: Sequence[str] | None = None,
     cuda_graphs: bool = False,
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """Tables `parity` and `suites` on the first `count` problems of every suite, and which
-    responses have other tokens.
+    """Decode the problems of golden records, and compare.
 
-    methods: of the record (None: all). parity: by method the responses with the golden tokens, at
-    the golden forwards or others, and without. suites: costs and speedups over LLaDA. Raises
-    UserError for a record of other problems.
+    Args:
+        golden: the records.
+        device: to decode on.
+        count: the first problems of every suite.
+        methods: of the records (None: all).
+        cuda_graphs: run the model through CUDA graphs.
+
+    Returns:
+        Table `parity`, by method the responses with the golden tokens, at the golden forwards or
+        others, and without; table `suites`, costs and speedups over LLaDA; and which responses have
+        other tokens.
+
+    Raises:
+        UserError: the records are of other problems.
     """
     methods = list(golden.config.methods if methods is None else methods)
     rows = golden.items[(golden.items["item"] < count) & golden.items["method"].isin(methods)]
@@ -238,29 +170,18 @@ def bench_responses(
         .sum()
         .reset_index()
     )
-    speeds = []
-    by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
-    for (suite, method), found in by_pair.items():
-        mean = found[["seconds", "forwards"]].mean()
-        row = {
-            "method": method,
-            "suite": suite,
-            "ms": 1e3 * mean["seconds"],
-            "forwards": mean["forwards"],
-        }
-        if (suite, REFERENCE) in by_pair:
-            llada = by_pair[suite, REFERENCE]
-            row |= {
-                f"speedup, {unit}": ratio_of_totals(llada[unit], found[unit])
-                for unit in ("seconds", "forwards")
-            }
-        speeds.append(row)
+    means = both.groupby(["method", "suite"], sort=False)[["seconds", "forwards"]].mean()
+    speeds = pd.DataFrame({"ms": 1e3 * means["seconds"], "forwards": means["forwards"]})
+    if REFERENCE in methods:
+        llada = means.loc[REFERENCE].reindex(means.index, level="suite")
+        for unit in ("seconds", "forwards"):
+            speeds[f"speedup, {unit}"] = llada[unit] / means[unit]
     other = both[~same]
     notes = [
         f"other tokens: {' '.join(map(str, key))}"
         for key in other[list(KEY)].itertuples(index=False)
     ]
-    return {"parity": parity, "suites": pd.DataFrame(speeds)}, notes
+    return {"parity": parity, "suites": speeds.reset_index()}, notes
 
 
 def _answers(
@@ -290,17 +211,17 @@ def _answers(
     seeds = rows.set_index(list(KEY))["seed"]
 
     def answer(method: str, suite: str, item: int) -> dict[str, object]:
-        used = config.methods[method]
-        setting = used.suites[suite]
-        backbone = backbones[config.models[used.role][suite]]
+        recorded = config.methods[method]
+        setting = recorded.suites[suite]
+        backbone = backbones[config.models[recorded.role][suite]]
         seed = int(seeds[method, suite, item])
         options = dict(setting.options)
-        if used.draft_role is not None:
-            options["draft"] = backbones[config.models[used.draft_role][suite]]
+        if recorded.draft_role is not None:
+            options["draft"] = backbones[config.models[recorded.draft_role][suite]]
         out = decode(
             backbone,
             prompts[suite, item],
-            method=used.method,
+            method=recorded.method,
             gen_length=setting.gen_length or 0,
             block_length=setting.block_length,
             temperature=config.temperature or 0.0,

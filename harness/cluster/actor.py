@@ -58,19 +58,24 @@ class Actor:
         }
 
     def load(
-        self, options: bytes, config: RunConfig, own: list[int], folder: str, kept: str
+        self, options: bytes, config: RunConfig, pinned: list[int], folder: str, scratch: str
     ) -> tuple[dict[str, Any], dict[str, Sequence[int]], dict[str, Any]]:
         """Load the models and problems of a run; what it was made with, items by suite, and a
         receipt of the machine.
 
-        options: the run's, of `harness.cluster.actor`; they are resolved here. config: what they
-        must come to. own: the cores of this worker alone. folder: in which the command was given,
-        for relative paths. kept: folder for what is not kept, where it is there.
+        Args:
+            options: the run's, as `pickled` made them; they are resolved here.
+            config: what they must come to.
+            pinned: the cores of this worker alone.
+            folder: in which the command was given, for relative paths.
+            scratch: folder for temporary files, used if this machine has it.
 
-        Raises UserError or ValueError if the folder, the files or the models are not the same here.
+        Raises:
+            UserError or ValueError: the folder, the files or the models are not the same here.
         """
-        if own and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, own)  # before torch starts its threads, which inherit it
+        if pinned and hasattr(os, "sched_setaffinity"):
+            # Before torch starts its threads, which inherit it.
+            os.sched_setaffinity(0, pinned)
         try:
             os.chdir(folder)
         except OSError as error:
@@ -90,10 +95,8 @@ class Actor:
                 f"the run comes to something else here: {'; '.join(changed)}; give every machine"
                 " the same"
             )
-        scratch = Path(
-            tempfile.mkdtemp(prefix="worker-", dir=kept if Path(kept).is_dir() else None)
-        )
-        self._worker = worker_for(run, scratch)
+        parent = scratch if Path(scratch).is_dir() else None
+        self._worker = worker_for(run, Path(tempfile.mkdtemp(prefix="worker-", dir=parent)))
         return self._worker.description, self._worker.items, self._worker.receipt()
 
     @property
@@ -102,9 +105,9 @@ class Actor:
         assert self._worker is not None, "load comes first"
         return self._worker
 
-    def ask(self, name: str, *given: Any) -> Any:
+    def ask(self, name: str, *arguments: Any) -> Any:
         """What a method of the worker returns: prompts, receipt or warm_up."""
-        return getattr(self.worker, name)(*given)
+        return getattr(self.worker, name)(*arguments)
 
     def decode(self, chunk: Chunk) -> Iterator[Result]:
         """As Worker says."""
@@ -116,15 +119,19 @@ OURS = ("harness", "model_wrappers")  # packages that every worker has
 
 
 def pickled(options: RunOptions) -> bytes:
-    """Options, decoders of their methods with them. Raises ValueError for what is no decoder."""
+    """The options of a run as bytes, with the decoders of their methods.
+
+    Raises:
+        ValueError: a method is no decoder.
+    """
     listed = [options.methods] if isinstance(options.methods, str) else options.methods
     named, values = zip(*map(split_options, listed), strict=True)
-    methods = [each if isinstance(each, str) else decoder_named(each) for each in named]
+    methods = [method if isinstance(method, str) else decoder_named(method) for method in named]
     decoders = [method for method in methods if isinstance(method, Decoder)]
     functions = [decoder.source for decoder in decoders if not isinstance(decoder.source, str)]
     registered = {name: known for name, known in METHODS.items() if known.source in functions}
     for decoder in (*decoders, *registered.values()):
-        # kept by the decoder, for elsewhere its annotation has no module to be read in
+        # Read now, and kept by the decoder: elsewhere its annotation has no module to be read in.
         _ = decoder.options
     content = replace(options, methods=tuple(zip(methods, values, strict=True))), registered
     buffer = BytesIO()
@@ -175,8 +182,7 @@ def _reduced(struct: type[Options]) -> tuple[Any, ...]:
     """How pickle makes a struct: its fields, which cloudpickle does not know of, then what else is
     in its class."""
     fields = [
-        (each.name, each.type, {"default": each.default, "default_factory": each.default_factory})
-        for each in msgspec.structs.fields(struct)
+        (field.name, field.type, _defaults(field)) for field in msgspec.structs.fields(struct)
     ]
     rest = {
         name: value
@@ -186,6 +192,10 @@ def _reduced(struct: type[Options]) -> tuple[Any, ...]:
     }
     made = (struct.__name__, fields, struct.__bases__, struct.__module__)
     return _struct, made, rest, None, None, _set
+
+
+def _defaults(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
+    return {"default": field.default, "default_factory": field.default_factory}
 
 
 def _struct(name: str, fields: list[Any], bases: tuple[type, ...], module: str) -> type:

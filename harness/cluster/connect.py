@@ -44,11 +44,12 @@ def connected(workers: Workers) -> Iterator[Any]:
     """
     if workers.address is None:
         check_machine(workers)
-        own = LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        variables = LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     else:
         check_reachable(workers.address)
-        own = LOOPBACK if workers.address.rpartition(":")[0] in ("127.0.0.1", "localhost") else {}
-    with mock.patch.dict(os.environ, QUIET | own), _connected(workers) as ray:
+        host = workers.address.rpartition(":")[0]
+        variables = LOOPBACK if host in ("127.0.0.1", "localhost") else {}
+    with mock.patch.dict(os.environ, QUIET | variables), _connected(workers) as ray:
         yield ray
 
 
@@ -108,22 +109,22 @@ def first_line(error: BaseException) -> str:
 
 def check_machine(workers: Workers) -> None:
     """Raise UserError if this machine has too few cores or GPUs."""
-    needs = workers.count * workers.threads
-    here = len(cores())
-    said = f"of {_count(workers.threads, 'thread')} need {needs} cores"
-    instead = "fewer --workers or --threads"
-    has = f"this process may use {here}"
-    if needs <= here and workers.gpus:
+    needed = workers.count * workers.threads
+    available = len(cores())
+    need = f"of {_count(workers.threads, 'thread')} need {needed} cores"
+    supply = f"this process may use {available}"
+    remedy = "fewer --workers or --threads"
+    if needed <= available and workers.gpus:
         import torch
 
-        needs = math.ceil(workers.count * workers.gpus)
-        here = torch.cuda.device_count()
-        said = f"with --gpus-per-worker {workers.gpus:g} need {_count(needs, 'GPU')}"
-        instead = "fewer --workers"
-        has = f"torch sees {here} here"
-    if needs > here:
+        needed = math.ceil(workers.count * workers.gpus)
+        available = torch.cuda.device_count()
+        need = f"with --gpus-per-worker {workers.gpus:g} need {_count(needed, 'GPU')}"
+        supply = f"torch sees {available} here"
+        remedy = "fewer --workers"
+    if needed > available:
         raise UserError(
-            f"--workers {workers.count} {said}, and {has}; give {instead}, or --ray-address of a"
+            f"--workers {workers.count} {need}, and {supply}; give {remedy}, or --ray-address of a"
             " cluster"
         )
 
@@ -133,9 +134,9 @@ def check_reachable(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    instead = "start the head node with `ray start --head`, and give its HOST:PORT or auto"
+    remedy = "start the head node with `ray start --head`, and give its HOST:PORT or auto"
     with explained(
-        f"--ray-address {address}: nothing answers there", OSError, ValueError, instead=instead
+        f"--ray-address {address}: nothing answers there", OSError, ValueError, instead=remedy
     ):
         socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN).close()
 
@@ -144,10 +145,12 @@ def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -
     """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too
     small."""
     deadline = time.monotonic() + JOINED_WITHIN
-    while (wrong := lacks_room(nodes(), workers)) and time.monotonic() <= deadline:
+    fault = lacks_room(nodes(), workers)
+    while fault and time.monotonic() <= deadline:
         time.sleep(0.5)
-    if wrong:
-        raise UserError(wrong)
+        fault = lacks_room(nodes(), workers)
+    if fault:
+        raise UserError(fault)
 
 
 def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
@@ -155,17 +158,22 @@ def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
     not."""
     room = 0
     described = []
-    for node in (node for node in nodes if node["Alive"]):
-        cpus, gpus = (node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))
-        fits = cpus // workers.threads
-        room += int(min(fits, gpus // workers.gpus) if workers.gpus else fits)
+    for node in nodes:
+        if not node["Alive"]:
+            continue
+        cpus = node["Resources"].get("CPU", 0)
+        gpus = node["Resources"].get("GPU", 0)
+        fitting = cpus // workers.threads
+        if workers.gpus:
+            fitting = min(fitting, gpus // workers.gpus)
+        room += int(fitting)
         described.append(f"{node['NodeManagerHostname']}: {cpus:g} CPUs, {gpus:g} GPUs")
-    wrong = (
+    fault = (
         f"--workers {workers.count} of {_count(workers.threads, 'thread')} and"
         f" {_count(workers.gpus, 'GPU')} do not fit: the cluster has room for {room}"
         f" ({'; '.join(described)}); give fewer --workers or --threads"
     )
-    return wrong if room < workers.count else ""
+    return fault if room < workers.count else ""
 
 
 def _count(number: float, what: str) -> str:

@@ -34,12 +34,26 @@ RECEIPT_WITHIN = 10.0  # seconds
 
 @dataclass(eq=False)
 class RemoteWorker:
-    """A worker as this process sees it. waits: for what it is doing; None while it is idle."""
+    """A worker as this process sees it.
+
+    Attributes:
+        actor: Ray's handle.
+        waits: the reference of what it is doing; None while it is idle.
+        since: time.monotonic() of its start.
+        failures: starts in its place that failed in a row.
+        name: HOST:PLACE:NUMBER, once it has said where it is.
+        host: its machine's name.
+        machine: one text for each machine, for hosts may share a name.
+        cores: those that it is pinned to.
+        gpus: those that Ray gave it.
+        ready: its models are loaded.
+        chunk: what it decodes now.
+    """
 
     actor: Any
     waits: Any
     since: float
-    failures: int = 0  # starts in its place that failed in a row
+    failures: int = 0
     name: str = ""
     host: str = ""
     machine: str = ""
@@ -50,9 +64,15 @@ class RemoteWorker:
 
 
 class RayPool:
-    """A context manager: the WorkerPool of a run with workers. scratch: for what is not kept.
+    """The WorkerPool of a run with workers; a context manager.
 
-    actor: the class that decodes. Raises UserError if the workers cannot start, or differ.
+    Args:
+        run: with `workers`.
+        scratch: folder for temporary files.
+        actor: the class that decodes.
+
+    Raises:
+        UserError: on entry, the workers cannot start, or differ.
     """
 
     def __init__(self, run: ResolvedRun, scratch: Path, actor: type[Any] = Actor) -> None:
@@ -97,23 +117,28 @@ class RayPool:
         return self._ray.get(self._workers[0].actor.ask.remote("prompts"))
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """As WorkerPool says; the mean of the workers."""
-        found = []
+        """Seconds of a first response by method, the mean over the workers."""
+        seconds = []
         refs = [
             (worker, worker.actor.ask.remote("warm_up", suite, first)) for worker in self._workers
         ]
         for worker, ref in refs:
             try:
-                found.append(self._ray.get(ref))
+                seconds.append(self._ray.get(ref))
             except self._ray.exceptions.RayError as error:
                 self._replace(
                     worker, f"worker {worker.name} died at its first response: {_reason(error)}"
                 )
-        return {method: fmean(each[method] for each in found) for method in first if found}
+        if not seconds:
+            return {}
+        return {method: fmean(times[method] for times in seconds) for method in first}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As WorkerPool says. Raises UserError for what is wrong with the run itself, and if no
-        worker is left."""
+        """The name of a worker and a result that it finished, in the order of arrival.
+
+        Raises:
+            UserError: something is wrong with the run itself, or no worker is left.
+        """
         while True:
             self._hand_out(queue)
             if not any(worker.chunk for worker in self._workers) and queue.empty:
@@ -176,8 +201,12 @@ class RayPool:
         return [waiting[ref] for ref in ready]
 
     def _advance(self, worker: RemoteWorker, queue: Queue | None = None) -> None:
-        """A worker that is starting has answered: load, or be ready. queue: of a run that is going
-        on."""
+        """A worker that is starting has answered: load, or be ready.
+
+        Args:
+            worker: the one that answered.
+            queue: of a run that is going on.
+        """
         try:
             self._go_on(worker, self._reply(worker))
         except UserError as error:
@@ -226,10 +255,13 @@ class RayPool:
         worker.host = reply["host"]
         worker.machine = reply["machine"]
         worker.gpus = tuple(reply["gpus"])
-        others = {
-            core for each in self._workers if each.machine == worker.machine for core in each.cores
+        taken = {
+            core
+            for other in self._workers
+            if other.machine == worker.machine
+            for core in other.cores
         }
-        free = [core for core in reply["cores"] if core not in others]
+        free = [core for core in reply["cores"] if core not in taken]
         if len(free) < self._settings.threads:
             raise UserError(
                 f"{worker.host} has {len(reply['cores'])} cores, too few for its workers of"
@@ -238,7 +270,8 @@ class RayPool:
             )
         worker.cores = tuple(free[: self._settings.threads])
         place = f"gpu{worker.gpus[0]}" if self._settings.gpus and worker.gpus else "cpu"
-        number = worker.cores[0] if worker.cores else sum(bool(each.name) for each in self._workers)
+        named = sum(bool(other.name) for other in self._workers)
+        number = worker.cores[0] if worker.cores else named
         worker.name = f"{worker.host}:{place}:{number}"
 
     def _next(self, worker: RemoteWorker, queue: Queue) -> Result | None:
@@ -265,12 +298,12 @@ class RayPool:
         """Another worker in the place of one that is gone, unless that place failed too often."""
         self._ray.kill(worker.actor)
         self._workers.remove(worker)
-        again = failures < STARTS
-        if again:
+        consequence = "its place is given up"
+        if failures < STARTS:
             self._workers.append(self._spawn())
             self._workers[-1].failures = failures
-        then = "another one is started" if again else "its place is given up"
-        print(f"{message}; {then}", file=sys.stderr, flush=True)
+            consequence = "another one is started"
+        print(f"{message}; {consequence}", file=sys.stderr, flush=True)
 
     def _look_for_room(self) -> None:
         """Raise UserError if workers wait too long for room: all of those that are to begin, or all

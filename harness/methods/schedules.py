@@ -28,7 +28,7 @@ from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 from model_wrappers.sampling import quotas
 
 Roles = dict[str, dict[str, str]]  # role -> suite -> name of a model
-# the decoding options that a schedule is made under
+# The decoding options that a schedule is made under.
 END_OPTIONS = (
     "logits_eos_inf",
     "confidence_eos_eot_inf",
@@ -52,8 +52,15 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
     """The methods of a configuration, those of DDOSP with the file of their schedule on every suite
     and its SHA-256.
 
-    A given `schedule` is a file, or a folder with <suite>.json. None is the uniform schedule, which
-    the label then says. Raises ValueError for a schedule that was made for something else.
+    The option `schedule` is a file, or a folder with <suite>.json. None is the uniform schedule,
+    which the label then says.
+
+    Args:
+        methods: by name.
+        models: names of models by role and suite.
+
+    Raises:
+        ValueError: a schedule was made for something else.
     """
     changed = {}
     for name, method in methods.items():
@@ -108,12 +115,12 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
         made["model"] = (
             wanted.model if weights == made_weights else f"{made['model']} with other weights"
         )
-    if wrong := {name: value for name, value in asdict(wanted).items() if made[name] != value}:
-        there, here = (
-            ", ".join(f"{name} {side[name]}" for name in wrong) for side in (made, wrong)
-        )
+    different = [name for name, value in asdict(wanted).items() if made[name] != value]
+    if different:
+        purpose = ", ".join(f"{name} {made[name]}" for name in different)
+        needed = ", ".join(f"{name} {getattr(wanted, name)}" for name in different)
         raise ValueError(
-            f"schedule {schedule} was made for {there}, not for {here}; harness/schedule.py"
+            f"schedule {schedule} was made for {purpose}, not for {needed}; harness/schedule.py"
             " makes one"
         )
 
@@ -132,12 +139,20 @@ def estimate_profiles(
     seed: int,
     logits_eos_inf: bool = False,
 ) -> np.ndarray:
-    """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks,
-    N).
+    """The mean loss h(i), in nats, of a masked token when i tokens of its block are revealed.
 
-    Per response and block, `subsets` random orders of its tokens are revealed token by token.
-    logits_eos_inf: EOS has no probability, and EOS that pad a response are not counted; an i with
-    no other masked token is interpolated.
+    Args:
+        backbone: the model.
+        examples: prompts and responses, all of one length.
+        block: tokens of a block, N.
+        subsets: random orders in which the tokens of every response and block are revealed.
+        batch: rows of a forward.
+        seed: of the orders.
+        logits_eos_inf: EOS has no probability, and EOS that pad a response are not counted; an i
+            with no other masked token is interpolated.
+
+    Returns:
+        An array (blocks, N), for i = 0 .. N - 1.
     """
     model = Ledger(backbone)
     generator = torch.Generator().manual_seed(seed)
@@ -180,7 +195,8 @@ def estimate_profiles(
             np.add.at(counted[number], revealed_B.numpy(), tokens_B.bool().numpy())
     for total_N, counted_N in zip(total, counted, strict=True):
         seen = np.flatnonzero(counted_N)
-        if len(seen):  # the mean, interpolated where nothing was counted; else 0
+        # The mean, interpolated where nothing was counted; 0 if nothing was.
+        if len(seen):
             total_N[:] = np.interp(np.arange(block), seen, total_N[seen] / counted_N[seen])
     return total
 
@@ -218,7 +234,7 @@ def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
     best = np.full(length + 1, np.inf)
     best[0] = 0.0
     came_from = np.zeros((steps, length + 1), dtype=int)
-    # a step commits at least one position
+    # A step commits at least one position.
     later = np.triu(np.ones((length + 1, length + 1), dtype=bool), 1)
     for step in range(steps):
         total = np.where(later, best[:, None] + error, np.inf)

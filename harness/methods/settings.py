@@ -75,7 +75,7 @@ def setting_of(
         UserError: lengths, steps or a cache that do not fit each other or the model.
         ValueError: an option that the decoder refuses.
     """
-    # torch: not for --list
+    # Here, for it imports torch, which --list does without.
     from model_wrappers.api import check_blocks, check_lengths, check_options
 
     decoder = preset.decoder
@@ -107,7 +107,7 @@ def setting_of(
     if preset.tokens_per_step is not None and "steps" not in options:
         options["steps"] = _steps(preset.tokens_per_step, gen_length, block_length, where)
     if getattr(decoder.options(), "stop_at_eos", False):
-        # What only some rows do by default is part of their records.
+        # A default that not all rows share is part of their records.
         options.setdefault("stop_at_eos", True)
     check_options(decoder, options)
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.records.schema import RunRecord
+from model_wrappers.options import first_few
 
 KEY = ("method", "suite", "item")
 # With the key, these identify a window.
@@ -153,11 +154,7 @@ def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
 
 def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
     """The keys of the first rows, and the number of further ones."""
-    named = [
-        " ".join(str(value) for value in row) for row in frame[list(key)].head(SHOWN).to_numpy()
-    ]
-    more = f" and {len(frame) - SHOWN} more" if len(frame) > SHOWN else ""
-    return f"{', '.join(named)}{more}"
+    return first_few((" ".join(map(str, row)) for row in frame[list(key)].to_numpy()), SHOWN)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

@@ -17,6 +17,7 @@ from harness.records.consistency import differences
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
 from harness.runs.alike import Table, settings, unlike
+from model_wrappers.options import first_few
 
 COSTS = (
     "proposed",
@@ -32,7 +33,6 @@ COSTS = (
 )
 RESPONSE = ("tokens_hash", "text", "content_tokens", "eos_tokens", "post_stop_tokens", "correct")
 EXACT = ("seed", "prompt_hash", "prompt_tokens", "gold", *RESPONSE)
-SHOWN = 5  # items named in a row
 
 
 def judge_records(run: Run, golden: Run) -> bool:
@@ -44,9 +44,10 @@ def judge_records(run: Run, golden: Run) -> bool:
     Raises:
         UserError: the runs have different settings.
     """
-    other = unlike(_settings(golden.meta), _settings(run.meta))
-    if other:
-        raise UserError(f"{run.folder} and {golden.folder} differ in settings: {'; '.join(other)}")
+    changes = unlike(_settings(golden.meta), _settings(run.meta))
+    if changes:
+        settings_named = "; ".join(changes)
+        raise UserError(f"{run.folder} and {golden.folder} differ in settings: {settings_named}")
     print(f"records: {len(golden.items)} golden items")
     changed = compare(golden, run, [*EXACT, *COSTS])
     print("no difference" if changed.empty else changed.to_string(index=False))
@@ -55,11 +56,8 @@ def judge_records(run: Run, golden: Run) -> bool:
         print(f"another platform, where costs may differ: {'; '.join(platforms)}")
         changed = changed[~changed["measure"].isin(COSTS)]
     passed = changed.empty and not golden.items.empty
-    print(
-        "records: passed"
-        if passed
-        else "records: CHANGED; if this is meant, make new golden records"
-    )
+    verdict = "passed" if passed else "CHANGED; if this is meant, make new golden records"
+    print(f"records: {verdict}")
     return passed
 
 
@@ -67,9 +65,13 @@ def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
     """A row for each method, suite and measure that differs: the first item's values there and
     here, and the items."""
     # A measure that one side lacks altogether must still differ from the other's.
-    there, here = (side.items.reindex(columns=[*KEY, *measures]) for side in (golden, run))
-    both = there.merge(
-        here, on=list(KEY), how="outer", suffixes=("_golden", "_run"), indicator="side"
+    columns = [*KEY, *measures]
+    both = golden.items.reindex(columns=columns).merge(
+        run.items.reindex(columns=columns),
+        on=list(KEY),
+        how="outer",
+        suffixes=("_golden", "_run"),
+        indicator="side",
     )
     both["item is there_golden"] = both["side"] != "right_only"
     both["item is there_run"] = both["side"] != "left_only"
@@ -89,7 +91,7 @@ def compare(golden: Run, run: Run, measures: Sequence[str]) -> pd.DataFrame:
                     "measure": measure,
                     "golden": str(part[before.name].iloc[0])[:24],
                     "run": str(part[after.name].iloc[0])[:24],
-                    "items": _named(part["item"]),
+                    "items": first_few(part["item"]),
                 }
             )
     return pd.DataFrame(rows)
@@ -135,9 +137,3 @@ def _platform(meta: RunRecord) -> dict[str, Any]:
         "transformers": packages.get("transformers"),
         "responses at once": 1 if meta.config.batch is UNSET else meta.config.batch,
     }
-
-
-def _named(items: pd.Series) -> str:
-    named = ", ".join(str(item) for item in items.head(SHOWN))
-    more = len(items) - SHOWN
-    return f"{named} and {more} more" if more > 0 else named

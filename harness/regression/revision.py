@@ -131,7 +131,7 @@ def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int]) -> d
 @lru_cache
 def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
     """A backbone, loaded once."""
-    # older revisions know no such option
+    # Older revisions know no such option.
     options: dict[str, Any] = {"cuda_graphs": True} if graphs else {}
     return load_backbone(name, device=device, dtype=dtype, **options)
 
@@ -163,13 +163,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Answer until the input ends."""
     channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not come between the answers
+    # What libraries print must not come between the answers.
+    os.dup2(2, 1)
     torch.set_num_threads(int(sys.argv[1]))
     for line in sys.stdin:
         try:
             reply = answer(json.loads(line))
         except Exception as error:
-            # an older revision may not know an option; the other side decides
+            # An older revision may not know an option; the other side decides what follows.
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=channel, flush=True)
 

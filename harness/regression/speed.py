@@ -30,11 +30,10 @@ from harness.stats import total_ratio_interval
 if TYPE_CHECKING:
     from harness.runs.problems import SuiteJob
 
-# On a busy machine one round in ten has a false alarm. Another round has other processes, and with
-# them other noise; it
-# has more items, so that it does not miss what the first one saw.
+# On a busy machine one round in ten has a false alarm. The second has other processes, and so
+# other noise; it has more items, so that it does not miss what the first one saw.
 ROUNDS = 2
-# rows of `measure_both` for these methods, in this round
+# Takes methods and the number of the round; returns rows of `measure_both`.
 Measure = Callable[[Collection[str], int], pd.DataFrame]
 
 
@@ -62,10 +61,10 @@ def judge_speed(run: Run, rev: str, methods: str | None, items: int, tolerance: 
             named = f"--methods {', '.join(unknown)}: not in {run.folder}"
             raise UserError(f"{named}, which has {', '.join(config.methods)}")
         config = replace(config, methods={name: config.methods[name] for name in wanted})
-    strangers = [name for name in config.methods if name in outside_methods(run)]
-    if strangers:
+    outside = [name for name in config.methods if name in outside_methods(run)]
+    if outside:
         raise UserError(
-            f"--against-rev measures revisions of {ROOT}, which has no {', '.join(strangers)}; "
+            f"--against-rev measures revisions of {ROOT}, which has no {', '.join(outside)}; "
             "compare two runs instead: --against OLD --accuracy 5 --speed 0.05"
         )
     rounds: list[pd.DataFrame] = []
@@ -96,10 +95,10 @@ def slower_methods(measure: Measure, methods: Collection[str], tolerance: float)
     measured again."""
     suspects = list(methods)
     for number in range(1, ROUNDS + 1):
-        # speedups are over LLaDA
-        found = compare_seconds(measure({*suspects, REFERENCE}, number), tolerance)
-        print(f"round {number}\n{found.to_string(index=False, float_format='%.3f')}")
-        slow = set(found.loc[found["verdict"] == "regressed", "method"])
+        # LLaDA's seconds, too: speedups are over them.
+        compared = compare_seconds(measure({*suspects, REFERENCE}, number), tolerance)
+        print(f"round {number}\n{compared.to_string(index=False, float_format='%.3f')}")
+        slow = set(compared.loc[compared["verdict"] == "regressed", "method"])
         suspects = [name for name in suspects if name in slow]
         if not suspects:
             break
@@ -134,17 +133,25 @@ def measure_both(
     items: int,
     methods: Collection[str],
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Seconds of the first `items` items of every job, by these methods, with `tree`'s code and
-    with this.
+    """Seconds of items with the code of another tree and with this one's.
 
-    Returns a row per (method, suite, item), old and new being the faster of two, for what else a
-    machine does only adds; and sentences on methods that the other revision cannot run. Raises
-    UserError if this tree alone cannot.
+    Args:
+        tree: the other revision's files.
+        config: of the run.
+        jobs: its suites.
+        items: the first ones of every suite.
+        methods: those that are measured.
+
+    Returns:
+        A row per (method, suite, item), old and new being the faster of two, for what else a
+        machine does only adds; and sentences on methods that the other revision cannot run.
+
+    Raises:
+        UserError: this tree alone cannot run a method.
     """
     # A process may be up to a tenth slower than another of the same code, for as long as it lives.
     # With a pair of processes for each item that is noise, which the intervals show. On a GPU,
-    # where starting may take
-    # minutes, all items share a pair.
+    # where starting may take minutes, all items share a pair.
     light = config.device == "cpu"
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -193,12 +200,17 @@ def _in_turn(sides: list[Side], request: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
-    """One row per method: what it takes now of what it took before, with paired bootstrap intervals
-    over the items.
+    """What every method takes now, over what it took before, with paired bootstrap intervals.
 
-    seconds: new total / old total; speed: the speedup over LLaDA now / before. verdict: "regressed"
-    where the whole interval of seconds lies above 1 + tolerance, or that of speed below 1 / (1 +
-    tolerance) while that of seconds does not lie below 1; else "ok".
+    Args:
+        measured: rows of `measure_both`.
+        tolerance: share of speed that may be lost.
+
+    Returns:
+        A row per method. seconds: new total / old total. speed: the speedup over LLaDA, now /
+        before. verdict: "regressed" where the whole interval of seconds lies above 1 + tolerance,
+        or that of speed below 1 / (1 + tolerance) while that of seconds does not lie below 1; else
+        "ok".
     """
     sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
     rows = []

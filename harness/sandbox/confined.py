@@ -237,8 +237,8 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
 
     Args:
         request: `preload` (modules to import first), `guard` (code that runs before), `code`,
-            `tests`, `setup` (code that defines what the tests are `given`), `seconds` (of CPU
-            time).
+            `tests`, `setup` (code in another namespace), `exports` (names of `setup` that the
+            tests see), `seconds` (of CPU time).
 
     Returns:
         "pass", "assertion", "failed" or "timeout"; message of the exception; the line of the tests
@@ -273,7 +273,7 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
     try:
         setitimer(ITIMER_PROF, request["seconds"])
         exec(compile(request["code"], "<string>", "exec", dont_inherit=True), scope)
-        scope |= {name: prepared[name] for name in request["given"]}
+        scope |= {name: prepared[name] for name in request["exports"]}
         exec(compile(request["tests"], TESTS, "exec", dont_inherit=True), scope)
         return "pass", "", ""
     except OutOfTime:

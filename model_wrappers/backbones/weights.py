@@ -21,9 +21,9 @@ from transformers.utils.hub import get_checkpoint_shard_files
 from model_wrappers.backbones.heads import read_positions
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt
 from model_wrappers.backbones.protocol import counted
+from model_wrappers.options import first_few
 from model_wrappers.transfers import to_device
 
-MOST_NAMED = 5  # the most tensors that a message names
 QUANTIZED = ("I8", "U8", "F8", "F4")  # beginnings of the names of quantized dtypes in safetensors
 # Arguments of cached_file with which a missing file is None and not an error.
 QUIET = {
@@ -69,19 +69,22 @@ def load_weights(
             **options,
         )
     if info["missing_keys"]:
-        raise ValueError(f"no weights for {_listed(info['missing_keys'])}")
+        raise ValueError(f"no weights for {first_few(sorted(info['missing_keys']))}")
     if info["mismatched_keys"]:
         misshapen = [
             f"{name} ({_shape(stored)}, not {_shape(wanted)})"
             for name, stored, wanted in info["mismatched_keys"]
         ]
-        raise ValueError(f"weights of another shape than the config's: {_listed(misshapen)}")
+        raise ValueError(
+            f"weights of another shape than the config's: {first_few(sorted(misshapen))}"
+        )
     # Rotary frequencies are computed, so those of a checkpoint are not needed.
     unused = {name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq")}
     _check_unused(model, source, unused)
     if unused:
+        named = first_few(sorted(unused))
         warnings.warn(
-            f"{source}: weights without a place in the model are left out: {_listed(unused)}",
+            f"{source}: weights without a place in the model are left out: {named}",
             stacklevel=2,
         )
     model.config.name_or_path = source
@@ -152,13 +155,6 @@ def _check_unused(model: torch.nn.Module, source: str, names: Iterable[str]) -> 
 
 def _shape(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first names in order, and how many more there are."""
-    ordered = sorted(names)
-    more = len(ordered) - MOST_NAMED
-    return ", ".join(ordered[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 AUTO_CLASSES = ("AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModel")

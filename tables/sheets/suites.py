@@ -21,6 +21,7 @@ from harness.measures.table import (
 from harness.methods.presets import GROUPS
 from harness.records.store import Run
 from harness.suites.published import LENGTHS, published_accuracy
+from model_wrappers.options import first_few
 from tables.sheets import (
     ACCEPTANCE,
     ACCURACY,
@@ -79,7 +80,6 @@ ONLY_ABLATION = {
     for method in GROUPS[name]
     if method not in {*GROUPS["main"], *GROUPS["decoders"]}
 }
-SHOWN = 5  # responses that are named
 
 
 def ablations(request: TableRequest) -> Iterator[Table]:
@@ -219,6 +219,5 @@ def same_tokens(run: Run, methods: Sequence[str]) -> str:
     unequal = shared.index[shared["nunique"] > 1]
     titles = suite_titles(run)
     names = [f"{titles[suite]} {item} (step={step})" for step, suite, item in unequal]
-    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
     text = f"{len(shared) - len(unequal)} of {len(shared)} responses"
-    return f"{text}, not {', '.join(names[:SHOWN] + more)}" if names else text
+    return f"{text}, not {first_few(names)}" if names else text

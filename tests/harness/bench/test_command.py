@@ -23,24 +23,11 @@ from harness.records.store import Run, read_run
 TINY = ["--arch", "llada-tiny", "--layers", "1", "--prompt", "8", "--response", "16"]
 
 
-def test_the_record_holds_tables_and_environment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "bench.json"
-    assert (
-        main(["--response", "8", "--repeats", "1", "--methods", "llada,fef-2", "--out", str(out)])
-        == 0
-    )
-    record = json.loads(out.read_text())
-    assert set(record) == {"arguments", "environment", "methods"}
-    assert "overhead, %" in capsys.readouterr().out
-
-
 def test_the_record_of_the_costs_holds_all_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "costs.json"
-    assert main(["--costs", *TINY, "--repeats", "1", "--rows", "1,2", "--out", str(out)]) == 0
+    assert main([*TINY, "--repeats", "1", "--rows", "1,2", "--out", str(out)]) == 0
     saved = json.loads(out.read_text())
     tables = {"rows", "lengths", "two-stream", "passes", "fits"}
     assert set(saved) == {"arguments", "environment", "notes", *tables}
@@ -53,7 +40,7 @@ def test_the_record_of_the_costs_holds_all_tables(
     [
         (["--repeats", "0"], "--repeats 0 must be at least 1"),
         (["--out", "nowhere/bench.json"], "--out nowhere/bench.json cannot be written"),
-        (["--costs", "--rows", "one"], "separated by commas"),
+        (["--rows", "one"], "separated by commas"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_a_model_is_loaded(
@@ -71,7 +58,7 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"attends in blocks of \d, and whole sequences are measured here"
     ):
-        main(["--model", str(checkpoint(name, tmp_path / "model")), "--costs"])
+        main(["--model", str(checkpoint(name, tmp_path / "model"))])
 
 
 # --gpu
