@@ -54,7 +54,7 @@ UNMASKING: dict[str, tuple[Any, ...]] = {
     "block_length": BLOCKS,
     "cache": ("none", "prefix", "dual"),
 }
-
+THRESHOLDS = {"tau": (0.7, 0.8, 0.9, 0.95, 0.99), **UNMASKING}
 SPECULATION: dict[str, tuple[Any, ...]] = {
     "threshold": (0.6, 0.7, 0.85, 0.95),
     "min_span": (1, 2, 4),
@@ -87,7 +87,8 @@ class Space:
 
 SPACES = {
     "llada": Space("llada", "LLaDA", UNMASKING),
-    "threshold": Space("threshold", "Threshold", {"tau": (0.7, 0.8, 0.9, 0.95, 0.99), **UNMASKING}),
+    "threshold": Space("threshold", "Threshold", THRESHOLDS),
+    "fork": Space("threshold", "Fork-dLLM", THRESHOLDS, {"fallback": "leftmost"}),
     "factor": Space("factor", "Factor", {"f": (0.1, 0.25, 0.5, 1.0, 2.0), **UNMASKING}),
     "entropy": Space("entropy", "Entropy", {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0), **UNMASKING}),
     "klass": Space(

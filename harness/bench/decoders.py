@@ -48,7 +48,6 @@ def bench_apart(
         The table, and every line of code that waits, with how often a call of the model it does.
     """
     model, calls_seconds = with_timed_calls(backbone)
-    source = "random" if backbone.tokenizer is None else "text"
     rows = []
     waiting: Counter[str] = Counter()
     all_calls = 0
@@ -64,7 +63,7 @@ def bench_apart(
                 {
                     "method": name,
                     "temperature": options["temperature"],
-                    "prompt": f"{len(prompt_P)} ({source})",
+                    "prompt": len(prompt_P),
                     "calls": trace.forwards,
                     "model, ms a call": 1e3 * in_calls / trace.forwards,
                     "decoder, ms a call": 1e3 * (trace.seconds - in_calls) / trace.forwards,

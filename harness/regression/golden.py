@@ -46,8 +46,9 @@ def judge_records(run: Run, golden: Run) -> bool:
     """
     changes = unlike(_settings(golden.meta), _settings(run.meta))
     if changes:
-        settings_named = "; ".join(changes)
-        raise UserError(f"{run.folder} and {golden.folder} differ in settings: {settings_named}")
+        raise UserError(
+            f"{run.folder} and {golden.folder} differ in settings: {'; '.join(changes)}"
+        )
     print(f"records: {len(golden.items)} golden items")
     changed = compare(golden, run, [*EXACT, *COSTS])
     print("no difference" if changed.empty else changed.to_string(index=False))
