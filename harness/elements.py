@@ -1,8 +1,8 @@
-"""Parse lists of a command line whose elements can have arguments: `llada, fef(steps=3,window=12);
-mine=./q.jsonl(judge=number)`.
+"""Parse lists of a command line whose elements can have arguments.
 
-Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or
-bare text. A function of a Python file that an element names is imported here, too.
+Such as `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`. Commas or semicolons outside
+brackets separate elements. A value is a literal of Python or JSON, or bare text. `import_function`
+imports the function that an element names by its Python file.
 """
 
 import ast
@@ -16,7 +16,7 @@ from typing import Any
 from harness.errors import UserError, explained
 from model_wrappers.decoders.files import import_file
 
-PAIRS = {")": "(", "]": "[", "}": "{"}
+OPENING_OF = {")": "(", "]": "[", "}": "{"}  # closing bracket -> its opening bracket
 WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # a text that needs no quotes
 QUOTED = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""", re.DOTALL)
@@ -24,15 +24,19 @@ LITERAL_ERRORS = (ValueError, SyntaxError, TypeError)
 
 
 def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list[str]:
-    """The elements of a list, without empty ones.
+    """Split the text of a list at the separators outside brackets.
 
     Args:
-        text: the list.
-        separators: characters that separate elements.
-        quotes: whether quotes protect the separators in them.
+        text: the list, such as "a, b(c=1,d=2)".
+        separators: the characters that separate elements.
+        quotes: whether quotes outside brackets are read as quotes, so that separators in them do
+            not count; inside brackets quotes always are.
+
+    Returns:
+        The elements, stripped, without empty ones.
 
     Raises:
-        UserError: brackets or quotes that do not match.
+        UserError: a bracket or a quote is not closed, or a closing bracket closes nothing.
     """
     parts = []
     start = 0
@@ -44,10 +48,12 @@ def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list
 
 
 def alternatives(text: str) -> list[str]:
-    """All elements that an element with several values stands for: "a(b=1|2)" for "a(b=1)" and
-    "a(b=2)".
+    """All elements that an element with values separated by "|" stands for.
 
-    Raises UserError as `elements_of` does.
+    "a(b=1|2)" is "a(b=1)" and "a(b=2)"; with several such arguments every combination is one.
+
+    Raises:
+        UserError: as `elements_of`.
     """
     start = _start_of_arguments(text)
     if start is None:
@@ -55,6 +61,7 @@ def alternatives(text: str) -> list[str]:
     choices = []
     for part in elements_of(text[start + 1 : -1], ",", quotes=True):
         name, equals, values = part.partition("=")
+        # A part without any value stays as it is: `parse_call` says what is wrong with it.
         choices.append(
             [f"{name}{equals}{value}" for value in elements_of(values, "|", quotes=True)] or [part]
         )
@@ -94,18 +101,20 @@ def parse_value(text: str) -> Any:
         value = ast.literal_eval(text)
     except LITERAL_ERRORS:
         return text
-    # Python has further literals, such as tuples and sets, which are no values of options.
+    # Other literals of Python, such as tuples and dicts, stay text: no option takes them.
     return value if isinstance(value, int | float | str | list) else text
 
 
 def format_call(head: str, arguments: dict[str, Any]) -> str:
-    """The canonical text of an element, with its arguments sorted by name; `parse_call` reads it
-    back."""
+    """The canonical text of an element, with its arguments sorted by name.
+
+    `parse_call` reads it back, a path as text and a tuple as a list.
+    """
     return f"{head}({','.join(_formatted(arguments))})" if arguments else head
 
 
 def format_label(arguments: dict[str, Any]) -> str:
-    """Arguments for a label: like `format_call`, but of a path only the file's name."""
+    """Arguments as text for a label, "a=1, b=x", sorted by name; of a path only the file's name."""
     values = {
         name: value.name if isinstance(value, PurePath) else value
         for name, value in arguments.items()
@@ -143,12 +152,12 @@ def _characters(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
             position = quoted.end()
             continue
         # A bracket, opening or closing, counts as outside of itself.
-        if character in PAIRS:
-            if not opened.endswith(PAIRS[character]):
+        if character in OPENING_OF:
+            if not opened.endswith(OPENING_OF[character]):
                 raise UserError(f"{text}: a {character} closes nothing")
             opened = opened[:-1]
         yield position, character, len(opened)
-        if character in PAIRS.values():
+        if character in OPENING_OF.values():
             opened += character
         position += 1
     if opened:
@@ -156,7 +165,7 @@ def _characters(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
 
 
 def _start_of_arguments(text: str) -> int | None:
-    """Where the brackets begin with which an element ends; None if it ends without any."""
+    """The index of the "(" that opens the arguments; None if the text does not end with ")"."""
     # A path may have brackets of its own, so that the last pair counts, and only at the end.
     start = None
     for position, character, depth in _characters(text, quotes=False):

@@ -9,7 +9,7 @@
 Cached keys and values are those of the block's first step. Tokens committed later would change
 them, so a cache changes logits and may change tokens. Shapes: L length of prompt and response, M
 tokens of a pass over everything (L and the tokens that a decoder adds), N of these whose logits are
-read, V vocabulary.
+read, P of them that run in a block's later steps, V vocabulary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def make_cache(name: CacheName, backbone: Ledger, length: int) -> NoCache:
 
 
 class NoCache:
-    """No cache: every step runs the whole sequence; in a block model, all that is not final.
+    """No cache, and the base class of those that are one.
+
+    Every step runs the whole sequence; in a block model, all that is not final.
 
     Attributes:
         readable: positions of the sequence whose logits the next step can read.
@@ -70,12 +72,15 @@ class NoCache:
     ) -> Tensor:
         """Logits (N, V) of the sequence followed by the tokens that the decoder adds.
 
+        `begin_block` must have been called. Without position_M nothing is added, and M = L.
+
         Args:
             ids_1M: LongTensor (1, M).
-            read_N: LongTensor (N,), ascending indices into the M tokens.
+            read_N: LongTensor (N,), ascending indices into the M tokens, of `readable` positions or
+                added tokens.
             position_M: the M tokens' positions in the sequence (default: 0 .. M - 1).
-            visible_MM: bool (M, M), which tokens each token attends to; it must be the same in all
-                steps of a block (default: all).
+            visible_MM: bool (M, M), which tokens each token attends to (default: all), the same in
+                all steps of a block; only with position_M.
         """
         if position_M is None:
             return self._backbone.logits(ids_1M, positions=read_N)[0]
@@ -86,6 +91,7 @@ class PrefixCache(NoCache):
     """Keys and values before the block are cached; each step after the first runs the block and all
     after it."""
 
+    # What later steps do with the keys and values that they compute: see `Backbone.extend`.
     write: Write = "none"
     # Whether positions after the block can be read after the block's first step.
     reads_ahead = True
@@ -113,25 +119,28 @@ class PrefixCache(NoCache):
             self.readable = range(self._start, self._length if self.reads_ahead else self._end)
             # The same pieces run in all later steps, so that indices and masks are made once.
             pieces = self._pieces(self._cache)
-            self._piece_N = torch.cat([index_M[piece] for piece in pieces])
+            self._piece_P = torch.cat([index_M[piece] for piece in pieces])
             if visible_MM is not None:
-                self._visible_NM = torch.cat([visible_MM[piece] for piece in pieces])
+                self._visible_PM = torch.cat([visible_MM[piece] for piece in pieces])
             return logits_1NV[0]
-        piece_N = self._piece_N
+        piece_P = self._piece_P
         logits_1NV, _ = self._backbone.extend(
-            ids_1M[:, piece_N],
-            position_M[piece_N],
-            torch.searchsorted(piece_N, read_N),
+            ids_1M[:, piece_P],
+            position_M[piece_P],
+            # Indices into the tokens that run, which all of read_N are among.
+            torch.searchsorted(piece_P, read_N),
             self._cache,
-            None if visible_MM is None else self._visible_NM,
+            None if visible_MM is None else self._visible_PM,
             self.write,
-            piece_N,
+            piece_P,
         )
         return logits_1NV[0]
 
     def _pieces(self, cache: KeyValues) -> list[slice]:
-        """Which of the M tokens run after a block's first step; the others stay in the cache."""
-        # If logits come from the token before, the token before the block must run too.
+        """Which of the M tokens run in a block's later steps; cuts the cache to what these rely
+        on."""
+        # reads_at is -1 where logits come from the token before: the one before the block then runs
+        # too.
         first = self._start + self._backbone.reads_at
         cache.forget(cache.get_seq_length() - first)
         return [slice(first, None)]

@@ -32,19 +32,25 @@ from tables.charts import (
 )
 from tables.series import Series, series_of_rows
 
-# offsets around a point, in points: the nearest first
+# Distances of a name from its dot, in 1/72 inch, the nearest first.
 DISTANCES = (5, 11, 18, 27, 38)
 ANGLES = [math.pi / 4 * side for side in range(8)]
 # More names than these are read better in a legend.
 MOST_NAMES = 10
 
 
-def _aligned(offset: float, after: str, before: str) -> str:
-    """The alignment of a text at this offset from its point."""
-    # cos and sin of a right angle are 0 but for rounding
-    if abs(offset) < 0.1:
+def _alignment(direction: float, beyond: str, short: str) -> str:
+    """How a text is aligned in one dimension.
+
+    Args:
+        direction: cosine or sine of the angle from the point to the text.
+        beyond: the alignment of a text on the right of its point, or above it.
+        short: that of one on the left, or below.
+    """
+    # Cosine and sine of a right angle are 0 but for rounding.
+    if abs(direction) < 0.1:
         return "center"
-    return after if offset > 0 else before
+    return beyond if direction > 0 else short
 
 
 def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
@@ -66,7 +72,7 @@ def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
     written: list[Annotation] = []
     # All or none: a figure with some names would need a legend as well.
     for points in series:
-        text = _named(axes, points, [*taken, *whiskers]) or _named(axes, points, taken)
+        text = _write_name(axes, points, [*taken, *whiskers]) or _write_name(axes, points, taken)
         if text is None:
             for other in written:
                 other.remove()
@@ -76,8 +82,17 @@ def name_points(figure: Figure, axes: Axes, series: Sequence[Series]) -> bool:
     return True
 
 
-def _named(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | None:
-    """The name of a series at the nearest place that covers nothing; None if there is no place."""
+def _write_name(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | None:
+    """Write a series' name at the nearest place where it covers nothing.
+
+    Args:
+        axes: to write on.
+        points: the series.
+        taken: what must not be covered, in pixels.
+
+    Returns:
+        The text; None, with nothing written, if there is no place.
+    """
     inside = axes.get_window_extent()
     best = int(np.argmax(points.y))
     for distance, angle in itertools.product(DISTANCES, ANGLES):
@@ -89,8 +104,8 @@ def _named(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | No
             (points.x[best], points.y[best]),
             (distance * x, distance * y),
             textcoords="offset points",
-            ha=_aligned(x, "left", "right"),
-            va=_aligned(y, "bottom", "top"),
+            ha=_alignment(x, "left", "right"),
+            va=_alignment(y, "bottom", "top"),
             fontsize=6,
             arrowprops=line if distance > DISTANCES[0] else None,
         )
@@ -105,7 +120,8 @@ def _named(axes: Axes, points: Series, taken: Sequence[Bbox]) -> Annotation | No
 
 def _text_box(text: Annotation) -> Bbox:
     """What a text covers, in pixels, without its line."""
-    # The annotation's own extent places it, and includes the line, which may cross other things.
+    # The first call places the text, but its result includes the line, which may cross other
+    # things; the base class gives the text alone.
     text.get_window_extent()
     return Text.get_window_extent(text)
 
@@ -177,7 +193,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     # Within one decade ticks at 1, 2 and 5 would be too few to read values from.
     within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
-    # A legend needs height below the axes: the size is that of a figure made with one.
+    # A legend takes height below the axes: the size is that of a figure made with one.
     if len(series) > MOST_NAMES or not name_points(figure, axes, series):
         figure.set_size_inches(*new_figure(2.3, entries=list(rows_of))[0].get_size_inches())
         legend_below(figure, axes)
@@ -235,9 +251,10 @@ def draw_parallelism(
     series = {}
     left_out = []
     for title, rows in frame.groupby("series", sort=False):
-        # Curves are averaged point by point, which takes one of equal length on every suite.
+        # Curves are averaged over suites point by point, so each suite must have one, of as many
+        # points.
         if len(rows) < suites or rows["points"].nunique() > 1:
-            left_out.append(f"without {title}: a suite is missing, or not scored")
+            left_out.append(f"without {title}: a suite is missing, or has fewer scored settings")
             continue
         tpf, accuracy = (np.mean(rows[name].to_list(), axis=0) for name in ("tpf", "accuracy"))
         curve = pd.DataFrame({"tpf": tpf, "accuracy": accuracy}).sort_values(["tpf", "accuracy"])

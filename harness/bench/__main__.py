@@ -5,11 +5,17 @@ idle machine.
     python -m harness.bench --arch llada-8b --device cuda --prompt 256 --response 256
     python -m harness.bench --gpu --out FILE     # a machine with one GPU, in about ten minutes
 
-`--gpu` measures nano's responses against the golden records; at LLaDA-8B's shape (random weights,
-bf16, a vocabulary of 126,464) what decoders take beyond the model's calls at prompts of 100 to 900
-tokens, greedy and sampled, with every line of code that waits for the device; the passes of that
-shape; then responses and passes with CUDA graphs. It needs no OpenCompass and no download; the
-record is written after every part. `--device cpu` tries the same on a tiny shape.
+`--gpu` measures, in this order:
+
+1. nano's responses, against the golden records;
+2. at LLaDA-8B's shape (random weights, bf16, a vocabulary of 126,464) what decoders take beyond the
+   model's calls, at prompts of 100 to 900 tokens, greedy and sampled, with every line of code that
+   waits for the device;
+3. the passes of that shape;
+4. responses and passes once more, with CUDA graphs.
+
+It needs no OpenCompass and no download. The record is written after every part. `--device cpu`
+tries the first three on a tiny shape.
 """
 
 from __future__ import annotations
@@ -31,9 +37,9 @@ if TYPE_CHECKING:
     from model_wrappers import Backbone
 
 GOLDEN = Path(__file__).resolve().parents[2] / "results" / "golden" / "nano"
-# Whose work beyond the calls of the model --gpu measures.
-APART = "llada,threshold,ssd,fef-2,fef-fast,fef-two-stream"
-Tables = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by name, and what they say in words
+# The presets whose time outside the model's calls --gpu measures.
+OVERHEAD_PRESETS = "llada,threshold,ssd,fef-2,fef-fast,fef-two-stream"
+Measured = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by title, and sentences about them
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,14 @@ class Size:
     """How much --gpu measures.
 
     Attributes:
-        arch: the shape of the passes.
-        rows: of a verification.
+        arch: the shape with random weights, for passes and decoders.
+        rows: numbers of rows of a verification, comma-separated.
         repeats: rounds of which the median is taken.
-        problems: golden ones of a suite.
-        methods: of the golden records (None: all).
-        lengths: prompt and response of the passes.
-        prompts: lengths of the prompts that decoders are measured with.
-        response: tokens of the responses to these.
+        problems: how many problems of each suite of the golden records are decoded.
+        methods: which methods of the golden records are decoded (None: all).
+        lengths: pairs of prompt and response length, in tokens, for the passes.
+        prompts: prompt lengths, in tokens and ascending, for the decoders.
+        response: tokens of a response, for the decoders.
     """
 
     arch: str
@@ -95,7 +101,7 @@ class BenchOptions:
     response: int = option("tokens of the response (default 48)", 48, least=1)
     repeats: int = option("rounds of which the median is taken (default 7)", 7, least=1)
     rows: str | None = option("numbers of rows of a verification (default 1,2,4,8,16,32)")
-    gpu: bool = option("all that a machine with one GPU is measured by", False)
+    gpu: bool = option("measure all that takes a GPU (about ten minutes)", False)
     arch: str | None = option("random weights of a shape, such as llada-8b, instead of --model")
     layers: int | None = option("layers of --arch (default: the shape's)", least=1)
     out: Path | None = option("also write the tables and the environment as JSON")
@@ -114,7 +120,7 @@ def main(line: list[str] | None = None) -> int:
     options = replace(options, device=options.device or ("cuda" if options.gpu else "cpu"))
     tables: dict[str, pd.DataFrame] = {}
     notes: list[str] = []
-    parts: Iterable[Tables] = gpu_parts(options.device) if options.gpu else [costs(options)]
+    parts: Iterable[Measured] = gpu_parts(options.device) if options.gpu else [costs(options)]
     for measured, statements in parts:
         for name, table in measured.items():
             print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
@@ -126,8 +132,12 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def costs(options: BenchOptions) -> Tables:
-    """The costs of a model's passes. Raises UserError for --rows that are no numbers."""
+def costs(options: BenchOptions) -> Measured:
+    """Measure the passes of a model, and on a GPU its peak memory.
+
+    Raises:
+        UserError: --rows has something that is no number, or the model is a block model.
+    """
     from harness.bench.passes import ROWS, bench_costs, bench_memory, statements
 
     with explained(
@@ -162,9 +172,16 @@ def backbone_of(options: BenchOptions) -> Backbone:
     return backbone
 
 
-def gpu_parts(device: str) -> Iterator[Tables]:
-    """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if
-    some failed."""
+def gpu_parts(device: str) -> Iterator[Measured]:
+    """Measure the parts of --gpu, one after another.
+
+    Yields:
+        The tables of a part, titled "part: table", and sentences about them. A part that fails has
+        no tables and one sentence that says why; the others still follow.
+
+    Raises:
+        UserError: there is no GPU; or, after the last part, some parts failed.
+    """
     import torch
 
     from harness.bench.decoders import bench_apart, bench_responses
@@ -178,11 +195,11 @@ def gpu_parts(device: str) -> Iterator[Tables]:
     small = not device.startswith("cuda")
     size = SMALL if small else LARGE
 
-    def responses(graphs: bool = False) -> Tables:
+    def responses(graphs: bool = False) -> Measured:
         golden = read_run(GOLDEN, windows=False)
         return bench_responses(golden, device, size.problems, size.methods, graphs)
 
-    def passes(prompt: int, response: int, graphs: bool = False) -> Tables:
+    def passes(prompt: int, response: int, graphs: bool = False) -> Measured:
         shape = BenchOptions(
             arch=size.arch,
             device=device,
@@ -195,15 +212,15 @@ def gpu_parts(device: str) -> Iterator[Tables]:
         )
         return costs(shape)
 
-    def apart() -> Tables:
+    def apart() -> Measured:
         backbone = random_backbone(size.arch, device, "bfloat16")
         longest = random_ids(backbone.vocab_size, size.prompts[-1], torch.device("cpu"))[0]
         prompts = [longest[:length] for length in size.prompts]
-        presets = methods_named(APART)
+        presets = methods_named(OVERHEAD_PRESETS)
         table, notes = bench_apart(backbone, prompts, size.response, presets)
         return {"decoders": table}, notes
 
-    measurements: dict[str, Callable[[], Tables]] = {"responses": responses, "apart": apart}
+    measurements: dict[str, Callable[[], Measured]] = {"responses": responses, "apart": apart}
     for pair in size.lengths:
         measurements[f"passes, {sum(pair)} tokens"] = partial(passes, *pair)
     if not small:
@@ -215,11 +232,8 @@ def gpu_parts(device: str) -> Iterator[Tables]:
     for name, part in measurements.items():
         try:
             tables, notes = part()
-        except (
-            UserError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # RuntimeError: of CUDA, out of memory among them
+        # Errors of CUDA, such as out of memory, are RuntimeErrors.
+        except (UserError, ValueError, RuntimeError) as error:
             failed.append(name)
             yield {}, [f"{name} failed: {' '.join(str(error).split())}"]
         else:
@@ -231,7 +245,7 @@ def gpu_parts(device: str) -> Iterator[Tables]:
 
 
 def shown(number: float) -> str:
-    """A number of a table: two decimals, or three digits where that takes more."""
+    """A number as text: two decimals, or three significant digits below 1."""
     return f"{number:.2f}" if number == 0 or abs(number) >= 1 else f"{number:.3g}"
 
 

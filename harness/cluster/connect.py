@@ -23,13 +23,14 @@ INSTALL = 'python -m pip install --editable ".[cluster]"'
 ANSWERS_WITHIN = 5.0  # seconds
 JOINED_WITHIN = 60.0  # seconds
 STORE = 256 * 2**20  # bytes of shared memory for what workers and driver exchange, which is little
+# The last one lets workers without GPUs see CUDA_VISIBLE_DEVICES as it is; Ray warns without it.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-# Without clusters over a network, Ray stays on the loopback interface; else it takes the machine's
-# address for it.
+# 0 tells Ray, on Linux too, that no cluster spans machines: it then listens on the loopback
+# interface instead of the machine's address.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 TOKEN = secrets.token_hex(32)  # of clusters that this process starts
 # What a worker must know of the driver's environment.
@@ -49,12 +50,13 @@ def connected(workers: Workers) -> Iterator[Any]:
         check_reachable(workers.address)
         host = workers.address.rpartition(":")[0]
         variables = LOOPBACK if host in ("127.0.0.1", "localhost") else {}
-    with mock.patch.dict(os.environ, QUIET | variables), _connected(workers) as ray:
+    with mock.patch.dict(os.environ, QUIET | variables), _initialized(workers) as ray:
         yield ray
 
 
 @contextmanager
-def _connected(workers: Workers) -> Iterator[Any]:
+def _initialized(workers: Workers) -> Iterator[Any]:
+    """The module `ray` after ray.init, until the context ends; the environment is set."""
     with explained(
         "--workers needs Ray, which is not installed", ImportError, instead=f"install it: {INSTALL}"
     ):
@@ -89,14 +91,14 @@ def _connected(workers: Workers) -> Iterator[Any]:
 
 
 def environment() -> dict[str, str]:
-    """What a worker's environment has of this process's, and where our packages are."""
+    """The environment variables of a worker: PYTHONPATH with our packages, and PASSED_ON."""
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), **passed}
 
 
 def hint(workers: Workers) -> str:
-    """What to do if a cluster does not let us in."""
+    """The end of an error message: how to pass a token; "" if that cannot be the cause."""
     if workers.address is None or os.environ.get("RAY_AUTH_MODE"):
         return ""
     return "; if it was started with a token, export RAY_AUTH_MODE=token here as well"
@@ -114,6 +116,7 @@ def check_machine(workers: Workers) -> None:
     need = f"of {_count(workers.threads, 'thread')} need {needed} cores"
     supply = f"this process may use {available}"
     remedy = "fewer --workers or --threads"
+    # GPUs are checked only if the cores suffice: the message names one shortage.
     if needed <= available and workers.gpus:
         import torch
 
@@ -142,20 +145,31 @@ def check_reachable(address: str) -> None:
 
 
 def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -> None:
-    """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too
-    small."""
+    """Wait up to JOINED_WITHIN seconds until the cluster's nodes have room for the workers.
+
+    Args:
+        nodes: the function ray.nodes.
+        workers: of the run.
+
+    Raises:
+        UserError: there is still no room.
+    """
     deadline = time.monotonic() + JOINED_WITHIN
-    fault = lacks_room(nodes(), workers)
+    fault = shortage(nodes(), workers)
     while fault and time.monotonic() <= deadline:
         time.sleep(0.5)
-        fault = lacks_room(nodes(), workers)
+        fault = shortage(nodes(), workers)
     if fault:
         raise UserError(fault)
 
 
-def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
-    """Why the living nodes, as ray.nodes() has them, are too small for the workers; "" if they are
-    not."""
+def shortage(nodes: list[dict[str, Any]], workers: Workers) -> str:
+    """The message that a cluster has no room for the workers; "" if it has.
+
+    Args:
+        nodes: as ray.nodes() returns them; those that are not alive do not count.
+        workers: of the run.
+    """
     room = 0
     described = []
     for node in nodes:

@@ -41,10 +41,14 @@ from harness.suites.published import LENGTHS
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
-SHARES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
-# Measure -> (numerator, denominator), ratios of sums over the responses. content: tokens before the
-# first EOS or end of turn. written: these, and all others but EOS. generated: all, with padding.
-# seen: prompt and written. docs/measuring.md says who uses which measure.
+QUANTILES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
+# Measure -> (numerator, denominator): the ratio of their sums over the responses, or the mean of
+# the responses' ratios if the name ends with MEAN_OF_RATIOS. Tokens of a response:
+#   content    before the first EOS or end of turn
+#   written    content, and what follows the stop without being EOS
+#   generated  written, and EOS, which pads
+#   seen       written, and the prompt
+# docs/measuring.md says who uses which measure.
 DEFINITIONS = {
     "tpf_content": ("content", "forwards"),
     "tpf_content_mean": ("content", "forwards"),
@@ -57,13 +61,12 @@ DEFINITIONS = {
     "tps_seen": ("seen", "seconds"),
     "positions_per_token": ("token_forwards", "content"),
 }
-# The ending of measures that are means of ratios, not ratios of sums.
 MEAN_OF_RATIOS = "_mean"
 LEDGER = [
     *PAIR,
     "items",
     "seconds_per_item",
-    *SHARES,
+    *QUANTILES,
     *UNTIL,
     *TOKENS,
     *PASSES,
@@ -85,11 +88,12 @@ def token_ledger(run: Run) -> pd.DataFrame:
         A row per method and suite that has items, in the configuration's order. Columns are LEDGER,
         and those of RESOURCES that have a number.
 
-        seconds_per_item, UNTIL, TOKENS, PASSES: means of a response. SHARES: percentiles of a
+        seconds_per_item, UNTIL, TOKENS, PASSES: means of a response. QUANTILES: of a
         response's seconds. DEFINITIONS: see there; positions_per_token: token positions that went
         through the model per token of content. DRAWS: the share of the seconds spent in random
-        draws. COSTS: means of a response, but peak_bytes the maximum. NaN if the record has no such
-        counts; in seconds if the run was not timed; in DEFINITIONS for another tokenizer.
+        draws. COSTS: means of a response, but peak_bytes the maximum. NaN stands where the record
+        has no counts; in all times, energies and measures per second if the run was not timed; and
+        in all DEFINITIONS for a method with another tokenizer.
 
     Raises:
         UserError: as `measure`.
@@ -110,7 +114,7 @@ def token_ledger(run: Run) -> pd.DataFrame:
     ledger = groups[[*UNTIL, *TOKENS, *PASSES]].mean()
     ledger["items"] = groups.size()
     ledger["seconds_per_item"] = groups["seconds"].mean()
-    for name, share in SHARES.items():
+    for name, share in QUANTILES.items():
         ledger[name] = groups["seconds"].quantile(share)
     for name, (numerator, denominator) in DEFINITIONS.items():
         # The mean of ratios gives short responses more weight than the ratio of sums.
@@ -131,8 +135,8 @@ def token_ledger(run: Run) -> pd.DataFrame:
     return by_name(ledger).merge(windows, how="left", on=PAIR)[[*LEDGER, *resources]]
 
 
-# Points of accuracy: a setting that loses more is worth nothing.
-LOSS = 5.0
+# Points of accuracy: a setting that loses more counts for nothing.
+MOST_LOST = 5.0
 # The factor in the exponent of d3LLM's weight, for the lost share of accuracy.
 PENALTY = 3.0
 RESAMPLES = 1000
@@ -144,22 +148,22 @@ Values = npt.NDArray[np.float64]
 def aup(tpf: Values, accuracy: Values, best: float) -> float:
     """Accuracy under parallelism as d3LLM publishes it.
 
-    Source: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py. Settings more than LOSS
-    points below the first are cut.
+    Source: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py. Settings are sorted by tpf;
+    those more than MOST_LOST points less accurate than the one of lowest tpf are cut.
 
     Args:
-        tpf: (P,), tokens per forward of a method's P settings.
+        tpf: (P,), tokens per forward of a method's P settings, in any order.
         accuracy: (P,), percent.
         best: the highest accuracy of all methods, in percent.
 
     Returns:
-        The area; NaN if the last setting would be cut, where the published code stops, or if all
-        accuracies are 0.
+        The area. NaN if the setting of highest tpf would be cut, which the published code refuses,
+        or if best is 0.
     """
     order = np.argsort(tpf, kind="stable")
     tpf = tpf[order]
     accuracy = accuracy[order]
-    close = accuracy >= accuracy[0] - LOSS
+    close = accuracy >= accuracy[0] - MOST_LOST
     if not close[-1] or best == 0:
         return math.nan
     tpf = tpf[close]
@@ -172,9 +176,9 @@ def aup(tpf: Values, accuracy: Values, best: float) -> float:
 def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
     """The area under parallelism, without the two discontinuities of `aup`.
 
-    The weight is 1 at the reference's accuracy, 0 at LOSS points less, and linear between. So no
-    setting is cut, a setting that gets slightly worse changes the area slightly, and other methods
-    do not change it.
+    The weight is 1 at the reference's accuracy, 0 at MOST_LOST points less, and linear between. So
+    no setting is cut, a setting that gets slightly worse changes the area slightly, and other
+    methods do not change it.
 
     Args:
         tpf: (..., P), tokens per forward of P settings.
@@ -187,7 +191,7 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
     order = np.argsort(tpf, axis=-1, kind="stable")
     tpf = np.take_along_axis(tpf, order, -1)
     accuracy = np.take_along_axis(accuracy, order, -1)
-    weighed = accuracy * np.clip(1 - (reference[..., None] - accuracy) / LOSS, 0, 1)
+    weighed = accuracy * np.clip(1 - (reference[..., None] - accuracy) / MOST_LOST, 0, 1)
     return tpf[..., 0] * weighed[..., 0] + trapezoid(weighed, tpf, axis=-1)
 
 
@@ -199,10 +203,12 @@ def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
         named: see `series_of`.
 
     Returns:
-        A row per series and suite that LLaDA is scored on; columns are CURVES. tpf, accuracy:
-        lists, content tokens per forward and percent of the scored settings, over the problems that
-        LLaDA and all of them have. aup: with the highest accuracy of the run's methods. area:
-        relative to LLaDA, with a bootstrap interval over problems.
+        A row per series and suite with at least two scored methods and a scored LLaDA; columns are
+        CURVES. Named series that join several decoders have none. tpf, accuracy: lists, a point per
+        scored method in the order of the series: content tokens per forward, and percent, over the
+        problems that LLaDA and all of them have. aup: see `aup`, with the highest accuracy of all
+        the run's methods on the suite. area, area_low, area_high: see `area`, relative to LLaDA;
+        the ends of its bootstrap interval over problems.
 
     Raises:
         UserError: as `measure`.
@@ -240,8 +246,9 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     count = len(wide)
     # Problems are drawn for all methods together: their curves are of the same problems.
     resamples = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    # Row 0 is the problems themselves, the others are the resamples.
+    # How often each problem counts, (1 + RESAMPLES, problems); row 0 is the problems themselves.
     weights = np.vstack([np.ones(count), resamples])
+    # By column of `sums` (1 + RESAMPLES, methods).
     totals = {name: weights @ wide[name].to_numpy(float) for name in sums.columns}
     names = list(wide["count"].columns)
     columns = [names.index(name) for name in scored]
@@ -250,6 +257,7 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     reference = accuracy[:, names.index(REFERENCE)]
     accuracy = accuracy[:, columns]
     areas = area(tpf, accuracy, reference)
+    # d3LLM's best accuracy is of all the run's methods, each over all problems that it has.
     best = float((100 * shares["verdict"] / shares["count"]).max())
     ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     numbers = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
@@ -261,8 +269,8 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
     """The run's methods as series.
 
-    Methods with one decoder, verification and checkpoint are a series. So are the methods that a
-    decoder was tuned to, with any checkpoint, and all methods with one kind of cache.
+    Methods with the same decoder, verification and checkpoint are a series. So are the tuned
+    methods of a decoder, whatever their checkpoint, and all methods with the same kind of cache.
 
     Args:
         run: as read.
@@ -322,16 +330,17 @@ def settings_of(method: Method) -> dict[str, Any]:
 
 
 def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
-    """Groups of methods that differ in one option alone.
+    """Groups of two or more methods that differ in one option alone.
 
     Args:
         run: as read.
-        option: an option or a length.
-        default: the value of methods that do not set it; None to look it up among the recorded
-            options.
+        option: the name of an option or a length.
+        default: the value of methods that do not set it; None to take the recorded value of each.
+            Methods whose value is unknown, a list, or not the same on all suites are left out.
 
     Returns:
-        Label -> value -> method, with the label of the method that has the default.
+        Label of the group -> value of the option -> key of the method. The label is that of the
+        method with the default value, or else of the group's first method.
     """
     groups: dict[str, dict[Any, str]] = {}
     for name, method in run.config.methods.items():
@@ -344,8 +353,10 @@ def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
         # A dict: the value differs between suites.
         if value is None or isinstance(value, dict | list):
             continue
-        same = json.dumps([method.method, method.role, method.draft_role, settings], sort_keys=True)
-        groups.setdefault(same, {})[value] = name
+        others = json.dumps(
+            [method.method, method.role, method.draft_role, settings], sort_keys=True
+        )
+        groups.setdefault(others, {})[value] = name
     labels = method_labels(run)
     return {
         labels[group.get(default, next(iter(group.values())))]: group

@@ -37,7 +37,15 @@ END_OPTIONS = (
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a schedule is made for."""
+    """What a schedule is made for.
+
+    Attributes:
+        model: its name.
+        suite: its name.
+        gen_length, block_length: in tokens.
+        steps: of the whole response.
+        logits_eos_inf, confidence_eos_eot_inf: the decoding options about EOS and EoT.
+    """
 
     model: str
     suite: str
@@ -49,18 +57,21 @@ class Purpose:
 
 
 def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Method]:
-    """The methods of a configuration, those of DDOSP with the file of their schedule on every suite
-    and its SHA-256.
+    """Add to DDOSP's methods, for every suite, the file of the schedule and its SHA-256.
 
-    The option `schedule` is a file, or a folder with <suite>.json. None is the uniform schedule,
-    which the label then says.
+    A method's option `schedule` is a file, or a folder with <suite>.json. Without it, nano has the
+    shipped schedule if that fits; else the option becomes None, the uniform schedule. A method with
+    the uniform schedule on any suite has that in its label.
 
     Args:
         methods: by name.
         models: names of models by role and suite.
 
+    Returns:
+        All methods by name, the others unchanged.
+
     Raises:
-        ValueError: a schedule was made for something else.
+        ValueError: a given schedule is none, or was made for something else.
     """
     changed = {}
     for name, method in methods.items():
@@ -102,8 +113,13 @@ def _schedule_of(setting: Setting, model: str, suite: str) -> str | None:
 
 
 def check_schedule(schedule: str, wanted: Purpose) -> None:
-    """Raise ValueError for a file that is no schedule, or was made for something else, by weights
-    or a model's name."""
+    """Check that a schedule fits what it is wanted for.
+
+    Models are compared by the hashes of their weights if both are known, else by name.
+
+    Raises:
+        ValueError: the file is no schedule, or was made for something else.
+    """
     read_schedule(
         schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length
     )
@@ -111,6 +127,7 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
     made = {name: content.get(name, False) for name in asdict(wanted)}
     weights = model_hashes(model_folder(wanted.model))
     made_weights = content.get("weights")
+    # The same weights may have another name, and other weights the same one.
     if weights and made_weights:
         made["model"] = (
             wanted.model if weights == made_weights else f"{made['model']} with other weights"
@@ -126,7 +143,8 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
 
 
 SMOOTHING = 1.0  # standard deviation of the Gaussian that smooths h, in tokens
-# nats a squared quota: of schedules with the same error, as where h is flat, the most even one
+# Nats per squared quota, added to the error: where h is flat many schedules have the same error,
+# and this prefers the most even one.
 EVENNESS = 1e-12
 
 
@@ -139,20 +157,23 @@ def estimate_profiles(
     seed: int,
     logits_eos_inf: bool = False,
 ) -> np.ndarray:
-    """The mean loss h(i), in nats, of a masked token when i tokens of its block are revealed.
+    """Estimate the mean loss h(i) of a masked token when i tokens of its block are revealed.
+
+    Earlier blocks are revealed and later ones masked. The mean is over each row's masked tokens,
+    then over rows.
 
     Args:
         backbone: the model.
-        examples: prompts and responses, all of one length.
+        examples: prompts and responses; all responses of one length.
         block: tokens of a block, N.
-        subsets: random orders in which the tokens of every response and block are revealed.
+        subsets: how many random orders of revealing are drawn for each response and block.
         batch: rows of a forward.
         seed: of the orders.
-        logits_eos_inf: EOS has no probability, and EOS that pad a response are not counted; an i
-            with no other masked token is interpolated.
+        logits_eos_inf: whether EOS gets no probability; tokens that are EOS are then not counted.
 
     Returns:
-        An array (blocks, N), for i = 0 .. N - 1.
+        (blocks, N), in nats, for i = 0 .. N - 1. An i for which nothing was counted is
+        interpolated; a block for which nothing was counted is 0.
     """
     model = Ledger(backbone)
     generator = torch.Generator().manual_seed(seed)
@@ -168,6 +189,7 @@ def estimate_profiles(
         target_N = clean_L[first : first + block].clone()
         rank_ON = torch.stack([torch.randperm(block, generator=generator) for _ in range(subsets)])
         revealed_R = torch.arange(block).repeat(subsets)
+        # Row (order, i) reveals the i tokens that come first in the order; the others are masked.
         masked_RN = rank_ON.repeat_interleave(block, 0) >= revealed_R[:, None]
         position_N = torch.arange(first, first + block, device=model.device)
         for revealed_B, masked_BN in zip(
@@ -208,8 +230,15 @@ def monotone(profile: np.ndarray) -> np.ndarray:
 
 
 def segment_errors(profile: np.ndarray) -> np.ndarray:
-    """error[a, b] of committing positions a .. b - 1 of the order at once, (N + 1, N + 1): sum of
-    f(i) - f(a)."""
+    """The estimated error of committing several positions of the order at once.
+
+    Args:
+        profile: (N,), h(i) in nats, never increasing.
+
+    Returns:
+        (N + 1, N + 1), in nats: error[a, b] of committing positions a .. b - 1 in one step, the sum
+        of h(a) - h(i) over them. Entries with b <= a mean nothing.
+    """
     f = profile[0] - profile
     sums = np.concatenate([[0.0], np.cumsum(f)])
     end_N = np.arange(len(f) + 1)
@@ -226,11 +255,20 @@ def schedule_error(profile: np.ndarray, counts: list[int]) -> float:
 
 
 def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
-    """The counts of the schedule of `steps` <= N steps of least estimated error for a profile
-    (N,)."""
+    """How many positions each step commits, so that the estimated error is least.
+
+    Args:
+        profile: (N,), never increasing.
+        steps: at most N.
+
+    Returns:
+        `steps` counts, at least 1 each, with sum N.
+    """
     length = len(profile)
     end_N = np.arange(length + 1)
     error = segment_errors(profile) + EVENNESS * (end_N[None, :] - end_N[:, None]) ** 2
+    # best[b]: the least error of committing positions 0 .. b - 1 in the steps so far.
+    # came_from[s, b]: where step s then begins.
     best = np.full(length + 1, np.inf)
     best[0] = 0.0
     came_from = np.zeros((steps, length + 1), dtype=int)

@@ -1,7 +1,7 @@
-"""Checks that the files of a run agree: items with the configuration, windows with their items. And
-the differences between two records.
+"""Check that the files of a run agree, and list the differences between two configurations.
 
-Records that disagree would still give a plausible table, so such a run is refused.
+Items must agree with the configuration, and windows with their items. Records that disagree would
+still give a plausible table, so such a run is refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,13 +43,16 @@ def check_run(
         UserError: they do not agree; the message names every contradiction.
     """
     contradictions = [
-        *_twice(items, "items", KEY),
-        *_unknown(meta, {"items": items, "passes": passes}),
-        *_prompts(meta, items),
-        *_twice(passes, "passes", KEY),
+        *_duplicate_rows(items, "items", KEY),
+        *_unknown_names(meta, {"items": items, "passes": passes}),
+        *_differing_prompts(meta, items),
+        *_duplicate_rows(passes, "passes", KEY),
     ]
     if windows is not None and len(windows):
-        contradictions += [*_twice(windows, "windows", (*KEY, *WINDOW)), *_sums(items, windows)]
+        contradictions += [
+            *_duplicate_rows(windows, "windows", (*KEY, *WINDOW)),
+            *_wrong_sums(items, windows),
+        ]
     if contradictions:
         raise UserError(
             f"{folder}: the records disagree, and no table can be made of them:"
@@ -70,7 +73,8 @@ def of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
     return frame if has_item.all() else frame[has_item].reset_index(drop=True)
 
 
-def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str]:
+def _duplicate_rows(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str]:
+    """A contradiction if several rows of a file have the same key."""
     # An older record may lack a column of the key.
     if len(frame) and set(key) <= set(frame):
         again = frame[frame.duplicated(list(key))]
@@ -78,7 +82,7 @@ def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str
             yield f"{name}.jsonl: {_rows(again, key)} is there twice"
 
 
-def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
+def _unknown_names(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
     """Rows of methods or suites that are not the run's."""
     config = meta.config
     for file, frame in frames.items():
@@ -93,15 +97,15 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def numbers_of(meta: RunRecord) -> dict[str, Sequence[int]]:
-    """The numbers of a run's items by suite.
+    """The numbers of the items that a finished run has, by suite.
 
     They follow from the recorded number of items, or else from the limit. A suite for which neither
     is known is left out.
     """
     limit = meta.config.limit
     draws = len(meta.config.draws)
-    # A suite with a colon is a configuration of OpenCompass, whose limit is of each of its
-    # datasets.
+    # A suite with a colon is a configuration of OpenCompass. The limit applies to each of its
+    # datasets, so that the number of all its items does not follow from it.
     totals = {
         suite: limit * draws
         for suite in meta.config.suites
@@ -115,7 +119,7 @@ def numbers_of(meta: RunRecord) -> dict[str, Sequence[int]]:
     return {suite: meta.config.numbers(suite, total) for suite, total in totals.items()}
 
 
-def _prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
+def _differing_prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
     """Items whose prompt is not the same for all methods."""
     if "prompt_hash" not in items:
         return
@@ -131,12 +135,13 @@ def _prompts(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
+def _wrong_sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
     """Items whose counts are not the sums of their windows' counts."""
     # A window ends at its first rejected draft, so that it has one rejected draft or none.
     if {"proposed", "accepted"} <= set(windows):
         windows = windows.assign(rejected=windows["accepted"] < windows["proposed"])
     columns = [name for name in SUMS if name in items and name in windows]
+    # Without the drafts that were proposed, in items or windows, nothing can be compared.
     if "proposed" not in columns:
         return
     counted = items[items["proposed"].notna()].set_index(list(KEY))
@@ -147,8 +152,8 @@ def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
         wrong = counted[has_windows & counted[name].notna() & sums[name].ne(counted[name])]
         if len(wrong):
             yield (
-                f"windows.jsonl: what the windows of {_rows(wrong.reset_index())} {name} is not"
-                " what the item says"
+                f"items.jsonl: {name} of {_rows(wrong.reset_index())} is not the sum over its"
+                " windows"
             )
 
 
@@ -158,12 +163,17 @@ def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """The differences between two configurations, as dotted paths with both values.
+    """The differences between a recorded configuration and a present one.
+
+    A key that one of them lacks counts as None.
 
     Args:
-        before: the recorded one.
-        after: the one of now.
-        path: of both, if they are parts of configurations.
+        before: the recorded configuration, or a part of it.
+        after: the present one, or the same part of it.
+        path: the dotted path of the part; "" for the whole.
+
+    Returns:
+        A text for each difference: the path, the recorded value and the present one.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         keys = [*before, *(key for key in after if key not in before)]

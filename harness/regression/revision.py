@@ -1,9 +1,9 @@
-"""Another revision of the repository as a folder, and a process that decodes with its code; both
-end with the gate.
+"""Another revision of the repository as a folder, and processes that decode with its code.
 
-This file is run by such a process as well, with that revision's code on the import path. A line of
-JSON comes in, the request; one goes out, the answer or {error}. It uses the public API of
-model_wrappers alone for that, so that older revisions can answer.
+Folder and processes last as long as their contexts. Such a process runs this file too, with that
+revision's code on the import path: each line of its input is a request in JSON, each line of its
+output the answer or {"error": text}. To answer, it uses only the public API of model_wrappers, so
+that older revisions can run it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def checkout(rev: str) -> Iterator[Path]:
-    """The files of a revision in a temporary folder. Raises UserError if git knows none of that
-    name.
+    """The files of a revision in a temporary folder, removed at the end.
 
-    They come through a separate index, not as a worktree, so that the clone keeps no trace. SIGTERM
-    inside is SystemExit.
+    They are written through a separate index and not as a worktree, so that the clone keeps no
+    trace. Inside, SIGTERM raises SystemExit, so that the folder is removed then as well.
+
+    Raises:
+        UserError: git knows no such revision.
     """
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
@@ -71,8 +73,12 @@ def _git(*arguments: str, **environment: str) -> str:
 
 
 class Side:
-    """A process that decodes with the code of one tree, this one or another revision's; a context
-    manager."""
+    """A process that decodes with the code of one of the two trees; a context manager that ends it.
+
+    Args:
+        tree: the folder of the code, of this revision or another.
+        threads: of torch in the process.
+    """
 
     def __init__(self, tree: Path, threads: int) -> None:
         # Threads that wait must not spin: they would take the other side's cores.
@@ -98,7 +104,17 @@ class Side:
         self._process.wait()
 
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, as `answer` gives it. Raises UserError if the process died."""
+        """Let the process decode a response.
+
+        Args:
+            request: as `request_of` makes it.
+
+        Returns:
+            What `answer` returns, or {"error": text} if it raised an exception.
+
+        Raises:
+            UserError: the process has ended.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -110,10 +126,10 @@ class Side:
 
 
 def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int]) -> dict[str, Any]:
-    """What `answer` takes: a model of this run, and the ids of a prompt."""
+    """The request for `answer`: decode a prompt (token ids) as `model` does in a run."""
     options = dict(model.options)
     draft = options.pop("draft", None)
-    # The folder, or hub id, of the weights: the same for both revisions, whatever they ship.
+    # The folder or hub id of this revision's weights, so that both revisions load the same ones.
     return {
         "model": str(model.backbone.model.config.name_or_path),
         "draft": None if draft is None else str(draft.model.config.name_or_path),
@@ -131,13 +147,20 @@ def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int]) -> d
 @lru_cache
 def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
     """A backbone, loaded once."""
-    # Older revisions know no such option.
+    # Passed only if it is wanted, because older revisions do not know cuda_graphs.
     options: dict[str, Any] = {"cuda_graphs": True} if graphs else {}
     return load_backbone(name, device=device, dtype=dtype, **options)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Decode one response: {seconds, forwards, tokens}."""
+    """Decode one response.
+
+    Args:
+        request: as `request_of` makes it.
+
+    Returns:
+        seconds: of decoding; forwards: of the model; tokens: SHA-256 of the response's ids.
+    """
     where = (request["device"], request["dtype"], request["graphs"])
     backbone = backbone_of(request["model"], *where)
     options = dict(request["options"])
@@ -162,8 +185,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer until the input ends."""
+    # Answers go to the original stdout; from here on, what libraries print there goes to stderr.
     channel = os.fdopen(os.dup(1), "w")
-    # What libraries print must not come between the answers.
     os.dup2(2, 1)
     torch.set_num_threads(int(sys.argv[1]))
     for line in sys.stdin:

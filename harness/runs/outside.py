@@ -15,23 +15,24 @@ import torch
 from harness.errors import UserError
 from model_wrappers import Backbone
 
-# Values of each tensor that are compared before and after every response, or somewhat more.
-SAMPLE = 64
+SAMPLE = 64  # about how many values of each tensor are compared, or all if it has fewer
 
 
 @contextmanager
 def contained(backbones: Collection[Backbone], where: str, seed: int) -> Iterator[None]:
-    """Seed the random states of torch, numpy and Python for the block, and put them back after it.
+    """Seed the random states of torch, numpy and Python for the block, and restore them after it.
+
+    Unless the block raises an exception, samples of the weights are compared with those before it.
 
     Args:
         backbones: the models that the block uses.
-        where: what decodes in the block, for the message.
-        seed: of the random states.
+        where: the name of what decodes in the block, for the message.
+        seed: of the random states, of up to 64 bits.
 
     Raises:
         UserError: the block changed the weights of a model.
     """
-    before = {backbone.name: _weights(backbone) for backbone in backbones}
+    before = {backbone.name: _fingerprint(backbone) for backbone in backbones}
     states = random.getstate(), np.random.get_state()
     # Before CUDA is initialized there is no state to keep, and asking would initialize it.
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
@@ -46,7 +47,7 @@ def contained(backbones: Collection[Backbone], where: str, seed: int) -> Iterato
             random.setstate(states[0])
             np.random.set_state(states[1])
     changed = [
-        backbone.name for backbone in backbones if _weights(backbone) != before[backbone.name]
+        backbone.name for backbone in backbones if _fingerprint(backbone) != before[backbone.name]
     ]
     if changed:
         raise UserError(
@@ -56,8 +57,8 @@ def contained(backbones: Collection[Backbone], where: str, seed: int) -> Iterato
 
 
 @torch.inference_mode()
-def _weights(backbone: Backbone) -> bytes:
-    """A sample of the values of every parameter and buffer."""
+def _fingerprint(backbone: Backbone) -> bytes:
+    """The bytes of sampled values of all parameters and buffers, to compare for equality."""
     model = backbone.model
     # A device map may leave tensors on no device (meta) until they are needed.
     present = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta]
@@ -67,6 +68,7 @@ def _weights(backbone: Backbone) -> bytes:
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
     """Evenly spaced values of a tensor in the order of its memory, whatever its strides."""
-    # Odd: the rows' length is mostly even, and a step that divides it would read one column alone.
+    # `| 1` makes the step odd. Rows mostly have an even length: an even step may have a factor in
+    # common with it, and would then read the same few columns of every row.
     step = tensor.numel() // SAMPLE | 1
     return tensor.as_strided((-(-tensor.numel() // step),), (step,)).float()

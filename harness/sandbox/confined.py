@@ -33,8 +33,8 @@ SET_KEEPCAPS = 8
 SET_SECCOMP = 22
 SET_NO_NEW_PRIVS = 38
 FILTER_MODE = 2
-# capabilities(7): both let root's former process read what root may read; Landlock says what of it
-# is left.
+# capabilities(7). With either, a process that was root's can still read all files; Landlock then
+# narrows that to the readable ones.
 DAC_OVERRIDE = 1 << 1
 DAC_READ_SEARCH = 1 << 2
 CAPABILITY_VERSION = 0x20080522
@@ -56,6 +56,7 @@ TCP = 0b11  # bind and connect, since version 4
 SCOPED = 0b11  # abstract unix sockets and signals, since version 6
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
+# unshare(2) and mount(2): CLONE_NEWNS; MS_PRIVATE | MS_REC
 NEW_MOUNTS = 0x20000
 PRIVATE = 1 << 18 | 1 << 14
 
@@ -68,16 +69,24 @@ def landlock_version() -> int:
 
 
 def confine(request: dict[str, Any]) -> str:
-    """Take this process's rights away, for good; returns where its scratch folder lies now.
+    """Take this process's rights away, for good.
 
     Args:
-        request: `limits` (by the name in `resource`: bytes or counts), `user` (to become, or None),
-            `scratch` (the only folder to write to), `readable` (folders and files to read),
-            `writable` (more files to write to), `root` (it is root's process), `landlock` (False
-            inside bubblewrap), `calls` (a compiled filter).
+        request: with the keys
+            limits: value by the name of a limit in `resource`, in bytes, seconds or counts;
+            user: the user id to become, or None;
+            scratch: the only folder that can be written to;
+            readable: folders and files that can be read;
+            writable: further files that can be written to;
+            root: whether the process is root's;
+            landlock: whether to use Landlock (not inside bubblewrap);
+            calls: a compiled seccomp filter, or an empty one for none.
+
+    Returns:
+        The scratch folder, which may have moved to /tmp.
 
     Raises:
-        OSError: the kernel refuses one of them.
+        OSError: the kernel refuses a step.
     """
     scratch: str = request["scratch"]
     if sys.platform == "linux":
@@ -126,6 +135,7 @@ def _call(what: str, result: int) -> int:
 
 
 def _go_first_when_memory_ends() -> None:
+    """Make this process the first that the kernel kills if memory runs out, if it lets us."""
     try:
         # pathlib takes time to load
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
@@ -135,8 +145,11 @@ def _go_first_when_memory_ends() -> None:
 
 
 def _mount_scratch(scratch: str, user: int | None, readable: list[str]) -> str:
-    """Mount a scratch folder at /tmp, where root may and nothing to be read lies there; else the
-    one of before."""
+    """Mount a scratch folder of limited size at /tmp, in a mount namespace of this process.
+
+    Returns:
+        "/tmp"; or `scratch` if something readable lies in /tmp or the kernel refuses the mount.
+    """
     if any(path.startswith("/tmp/") for path in readable) or LIBC.unshare(NEW_MOUNTS) < 0:
         return scratch
     LIBC.mount(b"none", b"/", None, PRIVATE, None)
@@ -155,6 +168,7 @@ def _leave_root(user: int | None) -> None:
             os.setresuid(user, user, user)
         except PermissionError:
             pass  # a container's root without that right: root in name alone
+    # The narrower one if the process has it; some containers have only the other.
     kept = permitted & DAC_READ_SEARCH or permitted & DAC_OVERRIDE
     header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
     _call("capset", LIBC.capset(header, struct.pack("=6I", kept, kept, 0, 0, 0, 0)))
@@ -177,6 +191,7 @@ def _restrict_files(readable: list[str], writable: list[str]) -> None:
     attributes = struct.pack(
         "=QQQ", rights, TCP if version >= 4 else 0, SCOPED if version >= 6 else 0
     )
+    # The struct has grown: 8 bytes, from version 4 on 16, from version 6 on 24.
     size = 8
     if version >= 4:
         size = 16
@@ -236,13 +251,18 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
     """Run a program and its tests in one namespace.
 
     Args:
-        request: `preload` (modules to import first), `guard` (code that runs before), `code`,
-            `tests`, `setup` (code in another namespace), `exports` (names of `setup` that the
-            tests see), `seconds` (of CPU time).
+        request: with the keys
+            preload: modules to import first, if they can be;
+            setup: code of ours, which runs first in a separate namespace;
+            guard: code that disables functions, which runs after `setup`;
+            code: the program;
+            exports: names of `setup` that the tests see;
+            tests: code that runs after the program, in its namespace;
+            seconds: of CPU time for program and tests.
 
     Returns:
-        "pass", "assertion", "failed" or "timeout"; message of the exception; the line of the tests
-        that raised it.
+        "pass", "assertion", "timeout" or "failed" (any other exception, also an exit); the
+        exception's message; the line of the tests where it was raised; "" where there is none.
     """
     # without enumerations, which take time to make
     from _signal import (
@@ -265,7 +285,8 @@ def run(request: dict[str, Any]) -> tuple[str, str, str]:
     exec(request["setup"], prepared)
     exec(request["guard"], {})
     sys.stdin = sys.stdout = sys.stderr = Sink()
-    # A loop in C runs no handler of Python's: the kernel ends it a little later.
+    # Python runs no signal handler during a call into C: then the kernel's limit ends the process,
+    # a little later. The limit counts CPU time since the start of the process, hence `spent`.
     spent = sum(os.times()[:2])
     lower_limit(resource.RLIMIT_CPU, int(spent + request["seconds"]) + 2)
     signal(SIGPROF, stop)

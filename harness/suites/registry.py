@@ -96,7 +96,7 @@ ALL = (
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
-# Headings of tables next to a column for each suite. A suite must not have such a title.
+# Headings of table columns other than the suites'; no suite may have one of them as its title.
 COLUMNS = ("mean", "all", "checkpoint", "acc.", "speed", "fwd.", "acceptance", "points")
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
@@ -112,7 +112,7 @@ def suite_named(name: str) -> Suite:
     """
     if name.startswith(FOREIGN) and name != FOREIGN:
         configuration = name.removeprefix(FOREIGN)
-        # The same evaluator as that of our suite, with the same faults.
+        # A configuration of a suite of ours has the same evaluator, and so its known faults.
         of_base = next(
             (suite.of_base for suite in ALL if configuration.startswith(f"{suite.name}_gen")), ""
         )
@@ -186,24 +186,28 @@ def split_named(data: object) -> tuple[str, int] | None:
 
 
 def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
-    """See `problems_of`; for a suite by its name."""
+    """The same as `problems_of`, for a suite by its name. Raises UserError if it is unknown."""
     return problems_of(suite_named(suite), split, count, seed)
 
 
 def problems_of(
-    suite: Suite, split: str, count: int, seed: int = 0, fewer: bool = False
+    suite: Suite, split: str, count: int, seed: int = 0, allow_fewer: bool = False
 ) -> Iterator[Problem]:
-    """Draw problems with different questions. The same arguments give the same problems.
+    """Draw problems with different questions; the same arguments give the same problems.
 
     Args:
         suite: with a generator.
         split: train, dev or test.
-        count: of problems.
+        count: how many to draw.
         seed: of the draws.
-        fewer: stop if the split does not seem to have that many problems.
+        allow_fewer: whether to stop, without an error, if the split seems to have fewer.
+
+    Yields:
+        The problems. A larger count continues those of a smaller one.
 
     Raises:
-        ValueError: the split does not seem to have that many problems, without `fewer`.
+        ValueError: while iterating: the split seems to have fewer problems, without allow_fewer;
+            or, as `draw`, none at all.
     """
     # Seeded without the count: a larger count continues the same problems.
     rng = Random(f"{suite.generated.problems_of or suite.name} {split} {seed}")
@@ -211,8 +215,9 @@ def problems_of(
     draws = 0
     while len(seen) < count:
         draws += 1
+        # Repeated questions use up draws: with this many it is hopeless.
         if draws > 20 * count + 1000:
-            if fewer:
+            if allow_fewer:
                 return
             raise ValueError(
                 f"{suite.name} has fewer than {count} different {split} problems; ask for fewer"
@@ -234,11 +239,16 @@ def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
     """
     split = split_named(data)
     assert split is not None, "a run on real files generates nothing"
-    return list(problems_of(suite, split[0], max(TEST_PROBLEMS, limit or 0), split[1], fewer=True))
+    return list(
+        problems_of(suite, split[0], max(TEST_PROBLEMS, limit or 0), split[1], allow_fewer=True)
+    )
 
 
 def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
-    """Write generated problems of a suite to the file that its loader reads, in `folder/data`."""
+    """Write generated problems of a suite to the file that its loader reads, in `folder/data`.
+
+    A loader that also reads a train file gets the same problems there.
+    """
     generator = suite.generated
     path = suite.files(True, folder)[0]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -256,6 +266,7 @@ def write_generated(folder: Path, data: str, limit: int | None, suites: Iterable
             write_problems(folder, suite, drawn(suite, data, limit))
 
 
+# The names of the two fields, and the prompt made of them.
 PLAIN = Training("prompt", "response", "{prompt}")
 
 
@@ -269,17 +280,19 @@ class Exchange(NamedTuple):
 def read_exchanges(
     path: Path, option: str, suite: str | None = None, count: int | None = None
 ) -> list[Exchange]:
-    """Read a training file: rows with prompt and response, or in the format of a suite's train
-    file.
+    """Read the exchanges of a training file.
+
+    A row is an object with "prompt" and "response", or in the format of a suite's train file.
 
     Args:
         path: of the file.
-        option: the command line option, for messages.
-        suite: the suite whose format is allowed; None for any.
-        count: of rows, the first ones; None for all.
+        option: the command line option that named it, for messages.
+        suite: the only suite whose format is allowed besides; None for all suites'.
+        count: how many rows to read from the start; None for all.
 
     Raises:
-        UserError: the file has fewer rows, or a line has none of the formats.
+        UserError: the file cannot be read, has fewer than `count` rows (or none), or has a row of
+            no allowed format.
     """
     with explained(f"{option} {path}: cannot be read", OSError, ValueError):
         rows = list(islice(rows_of(path), count))
@@ -308,14 +321,15 @@ def _exchange(row: Any, formats: Iterable[Training]) -> Exchange | None:
         question = row.get(form.question)
         answer = row.get(form.answer)
         if is_text(question) and is_text(answer):
+            # Not str.format: a question may have braces.
             prompt = form.prompt.replace(f"{{{form.question}}}", question)
             return Exchange(prompt, form.clean(answer))
     return None
 
 
 class Example(NamedTuple):
-    """A prompt and its response as token ids. All responses of one estimate have the same
-    length."""
+    """A prompt and its response as token ids; responses of one call of `encode` are equally
+    long."""
 
     prompt: list[int]
     response: list[int]
@@ -330,12 +344,15 @@ def generated_exchanges(suite: str, count: int, split: str = "train") -> list[Ex
 
 
 def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
-    """Exchanges as token ids.
+    """Encode exchanges as token ids.
 
     Args:
         backbone: the model, for its tokenizer and its longest sequence.
         exchanges: prompts and responses as text.
-        length: to which every response is cut, or padded with EOS.
+        length: of every response: its text and EoT, if the model has it, cut or padded with EOS.
+
+    Returns:
+        An example per exchange, in the same order.
 
     Raises:
         UserError: a prompt and its response are too long for the model.

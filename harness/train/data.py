@@ -137,17 +137,20 @@ class Examples(Dataset[EncodedExample]):
 
 
 class NanoExamples(Examples):
-    """Generated training examples, in blocks of one suite.
+    """Generated training examples. Consecutive ones come in blocks, each of one suite.
+
+    Blocks come in rounds; every round has the blocks of `mix` in a new random order.
 
     Args:
         tokenizer: encodes them.
-        count: how many there are.
-        block: how many consecutive examples are of one suite, such as those of a batch.
-        seed: of the examples and of the suites' order.
-        mix: blocks of each suite in a round, in random order (None: one of each of NANO_SUITES).
-        distinct: how many are different, before they repeat (None: all).
-        repeats: how many times in a row a block comes.
-        shots: whether solved problems come before, in suites that have them.
+        count: how many examples there are.
+        block: examples of a block, usually those of a batch.
+        seed: of the examples and of the order of suites.
+        mix: suite -> its blocks in a round; only suites of GENERATED count (None: one for each of
+            NANO_SUITES).
+        distinct: how many different examples there are before they repeat (None: `count`).
+        repeats: how many times in a row each block comes.
+        shots: whether solved problems precede the prompt, in suites that have them.
         end: the token that closes a response.
     """
 
@@ -173,6 +176,7 @@ class NanoExamples(Examples):
 
     def __getitem__(self, index: int) -> EncodedExample:
         block, within = divmod(index, self.block)
+        # Of the example among the different ones.
         number = (block // self.repeats * self.block + within) % self.distinct
         round_, position = divmod(number // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
@@ -207,7 +211,7 @@ class FileExamples(Examples):
                 )
 
     def repeated(self, count: int) -> FileExamples:
-        """The same examples, repeated until there are `count`."""
+        """Set the number of examples, which are repeated, or cut, to it; returns this object."""
         self.count = count
         return self
 
@@ -251,7 +255,8 @@ class CorruptedBatches:
 
     def generator(self, examples: list[EncodedExample], stream: int) -> torch.Generator:
         """Random numbers for a batch; stream: 0 for its corruption, 1 for everything else."""
-        # By the index of its first example, so that a resumed training draws the same ones.
+        # By the index of its first example, so that a resumed training draws the same ones. Indexes
+        # of batches are a batch apart, streams 1: they meet only in batches of one example.
         return torch.Generator().manual_seed(self.seed * 1_000_003 + examples[0]["index"] + stream)
 
     def __call__(self, examples: list[EncodedExample], all_masked: float = 0.0) -> Batch:
@@ -263,11 +268,13 @@ class CorruptedBatches:
                 cover [0, 1] evenly.
 
         Returns:
-            clean and corrupted: ids (B, L); response: bool (B, L); share: of masks (B,).
+            clean, corrupted: ids (B, L), padded with EOS. response: bool (B, L), all that follows
+            each example's prompt, padding included. share: (B,), the share of masks that was drawn
+            for each response.
         """
         first = examples[0]["index"]
-        # Most batches are as short as they can be, with one EOS at least; the others have one of
-        # the lengths.
+        # 63% of the batches are as long as their longest response, which then has no EOS; 27% have
+        # the next of the lengths, 10% a random one that fits. If none fits, an EOS follows.
         needed = max(len(e["response"]) for e in examples)
         rng = Random(f"length {self.seed} {first}")
         longer = [n for n in self.lengths if n >= needed]
@@ -281,6 +288,7 @@ class CorruptedBatches:
             clean_BL[row, : len(ids)] = ids
             response_BL[row, len(example["prompt"]) :] = True
         even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
+        # Times above 1 - all_masked become 1; the others are stretched over [0, 1].
         time_B = (even_B / (1 - all_masked)).clamp_max(1)
         generator = self.generator(examples, 0)
         # Spread evenly over the training: at a share of 0.5 it is every second batch.
@@ -312,16 +320,21 @@ class NextTokenBatches:
 
 
 class PositionBatches:
-    """Collator: position-conditioned rows (Algorithm 1), one for each of `positions` corrupted
-    positions of an example (None: all)."""
+    """Collator: position-conditioned rows (the paper's Algorithm 1), one for each of `positions`
+    corrupted positions of an example (None: all)."""
 
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
         self._batches = batches
         self._positions = positions
 
     def __call__(self, examples: list[EncodedExample]) -> Batch:
-        """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the
-        responses' lengths."""
+        """B examples -> a batch of R rows.
+
+        Returns:
+            inputs: ids (R, L); position: (R,), where each row predicts; target: (R,), the id
+            there; weight: (R,), of its loss; tokens: (), the responses' lengths summed, padding
+            included.
+        """
         batch = self._batches(examples)
         generator = self._batches.generator(examples, 1)
         rows = position_rows(batch["clean"], batch["corrupted"], self._positions, generator)

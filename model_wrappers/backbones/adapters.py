@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
-from model_wrappers.backbones.weights import QUIET, safetensors_of
+from model_wrappers.backbones.weights import OR_NONE, safetensors_of
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -23,13 +23,13 @@ WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 def adapter_of(source: str) -> Path | None:
     """The folder of an adapter's files; None if the folder or hub id has no adapter."""
     try:
-        config = cached_file(source, CONFIG, **QUIET)
+        config = cached_file(source, CONFIG, **OR_NONE)
     except OSError:  # neither a folder nor a hub id: loading its config gives the message
         config = None
     if config is None:
         return None
     for name in WEIGHTS:  # a hub id's files are downloaded next to its config
-        cached_file(source, name, **QUIET)
+        cached_file(source, name, **OR_NONE)
     return Path(config).parent
 
 

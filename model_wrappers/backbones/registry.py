@@ -17,7 +17,7 @@ from model_wrappers.backbones.families import FAMILIES
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_finite
 from model_wrappers.backbones.placement import DeviceMap, main_device
 from model_wrappers.backbones.protocol import counted_by
-from model_wrappers.backbones.weights import QUIET, check_dtypes, load_remote, load_weights, quiet
+from model_wrappers.backbones.weights import OR_NONE, check_dtypes, load_remote, load_weights, quiet
 
 NANO = Path(__file__).parents[1] / "nano"
 # nano, and the checkpoints trained from it, by name.
@@ -296,9 +296,9 @@ def dtype_named(
 
 def _tokenizer(source: str, family: Any) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a model's folder or hub id; None if it has none."""
-    file = cached_file(source, "tokenizer.json", **QUIET)
+    file = cached_file(source, "tokenizer.json", **OR_NONE)
     if file is None:
-        if family.tokenizer is None or cached_file(source, "vocab.json", **QUIET) is None:
+        if family.tokenizer is None or cached_file(source, "vocab.json", **OR_NONE) is None:
             return None
         return family.tokenizer.from_pretrained(source)
     tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(source)

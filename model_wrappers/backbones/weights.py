@@ -26,7 +26,7 @@ from model_wrappers.transfers import to_device
 
 QUANTIZED = ("I8", "U8", "F8", "F4")  # beginnings of the names of quantized dtypes in safetensors
 # Arguments of cached_file with which a missing file is None and not an error.
-QUIET = {
+OR_NONE = {
     "_raise_exceptions_for_missing_entries": False,
     "_raise_exceptions_for_connection_errors": False,
 }
@@ -39,15 +39,15 @@ def load_weights(
     weights: dict[str, Tensor] | None = None,
     **options: Any,
 ) -> Any:
-    """Load a model by a transformers class.
+    """Load a model by a transformers class, and check that all its weights were there.
 
-    A warning names tensors that the model has no place for.
+    It warns of tensors that the model has no place for.
 
     Args:
         kind: the class.
-        source: a folder or a hub id.
-        config: replaces the folder's config.
-        weights: weights by name, which replace those in the folder.
+        source: a folder or a hub id, which also becomes the model's name_or_path.
+        config: used instead of the source's; needed with `weights`.
+        weights: all weights by name, used instead of the source's.
         options: further arguments of `kind.from_pretrained`.
 
     Returns:
@@ -55,7 +55,7 @@ def load_weights(
 
     Raises:
         ValueError: tensors are missing or have another shape, or layers of the checkpoint have
-            weights that the model's layers do not.
+            weights, not all zero, that the model's layers do not.
     """
     if config is not None:
         options["config"] = config
@@ -104,15 +104,20 @@ def quiet() -> Iterator[None]:
 
 def safetensors_of(source: str) -> list[str]:
     """The safetensors files that transformers reads from a folder or hub id; [] if it has none."""
-    whole = cached_file(source, "model.safetensors", **QUIET)
+    whole = cached_file(source, "model.safetensors", **OR_NONE)
     if whole is not None:
         return [str(whole)]
-    index = cached_file(source, "model.safetensors.index.json", **QUIET)
+    index = cached_file(source, "model.safetensors.index.json", **OR_NONE)
     return [] if index is None else list(get_checkpoint_shard_files(source, index)[0])
 
 
 def stored_tensors(source: str) -> Iterator[tuple[str, Any]]:
-    """Iterate over a checkpoint's tensors: the name of each, and the open file that has it."""
+    """Iterate over the tensors in a checkpoint's safetensors files.
+
+    Yields:
+        A tensor's name, and the open file (safe_open) that has it, which closes after its last
+        tensor.
+    """
     for path in safetensors_of(source):
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118
@@ -134,10 +139,13 @@ def check_dtypes(source: str) -> None:
 
 
 def _check_unused(model: torch.nn.Module, source: str, names: Iterable[str]) -> None:
-    """Check that tensors without a place would not change what layers compute. Raises ValueError,
-    for instance for a bias that is not zero."""
-    # By the last two parts of their names, as a checkpoint may have other names for the same
-    # layers.
+    """Check that tensors without a place in the model would not change what its layers compute.
+
+    Raises:
+        ValueError: such a tensor of a layer is not zero, for instance a bias.
+    """
+    # Layers are modules whose names end with a number. Only the last two parts of a tensor's name
+    # are compared: the checkpoint may call what stands before them otherwise.
     modules = [name for name, _ in model.named_modules()]
     layers = tuple(f"{name}." for name in modules if name.rpartition(".")[2].isdecimal())
     endings = tuple(
@@ -162,12 +170,9 @@ LENGTH_FIELDS = ("max_position_embeddings", "max_sequence_length", "n_positions"
 
 
 class RemoteBackbone(Backbone):
-    """A model with its own code and unknown layers.
+    """A model with its own code, whose layers are unknown."""
 
-    Mask and EOS are the config's, or else the tokenizer's. The tokenizer's EOS is the end of a turn
-    if the config has another EOS.
-    """
-
+    # Not supported: callers ask `can_extend` before they use it.
     extend: Any = None
 
     def logits(
@@ -184,6 +189,7 @@ class RemoteBackbone(Backbone):
             )
         with torch.inference_mode(), counted(self.counter, len(ids_BL), ids_BL.numel()):
             ids_BL, positions = to_device(self.device, ids_BL, positions)
+            # An output without logits fails the check of the shape below.
             logits_BLV = getattr(self.model(ids_BL), "logits", torch.empty(0))
         shape = (*ids_BL.shape, self.vocab_size)
         if logits_BLV.shape != shape:
@@ -198,7 +204,11 @@ class RemoteBackbone(Backbone):
 def load_remote(
     source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any
 ) -> RemoteBackbone:
-    """Load a model by the automatic class that its config.json names.
+    """Load a model that brings its own code.
+
+    Its class is the first of AUTO_CLASSES that config.json has in auto_map, or else the first of
+    all. Mask and EOS are the config's, or else the tokenizer's; the tokenizer's EOS ends a turn.
+    The longest sequence is the config's; if it has none, there is no limit.
 
     Args:
         source: a folder or a hub id.
@@ -211,7 +221,7 @@ def load_remote(
     Raises:
         ValueError: see `load_weights`.
     """
-    named = [name for name in AUTO_CLASSES if name in (config.get("auto_map") or {})]
+    named = [auto for auto in AUTO_CLASSES if auto in (config.get("auto_map") or {})]
     kind: Any = getattr(transformers, (named or AUTO_CLASSES)[0])
     model = load_weights(kind, source, trust_remote_code=True, **options)
     tokenizer = _tokenizer(source)
@@ -221,7 +231,7 @@ def load_remote(
     lengths = [
         getattr(model.config, field) for field in LENGTH_FIELDS if hasattr(model.config, field)
     ]
-    # Each architecture has its own name for the longest sequence; without one no limit is known.
+    # Each architecture has another name for the longest sequence; without one no limit is known.
     model.config.max_position_embeddings = lengths[0] if lengths else sys.maxsize
     end = str(getattr(tokenizer, "eos_token", None) or "")
     family = Family(

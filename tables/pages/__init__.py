@@ -20,7 +20,7 @@ from harness.measures.table import measure, timed
 from harness.records.store import Run
 from model_wrappers.trace import KINDS
 from tables.output import environment
-from tables.pages.data import LIKELY, Book, rows, script, texts, traces
+from tables.pages.data import PROB_PARTS, Book, rows, script, texts, traces
 from tables.pages.overview import figures, link, main_table, numbers_of_runs, speeds
 from tables.series import PALETTE
 
@@ -111,7 +111,7 @@ def _contents(book: Book, traced: set[int]) -> dict[str, object]:
         "itemsAFile": book.items_a_file,
         "palette": list(PALETTE),
         "kinds": list(KINDS),
-        "likely": LIKELY,
+        "likely": PROB_PARTS,
     }
 
 

@@ -130,11 +130,12 @@ def _number_suites(run: Run, name: str, suites: Suites) -> dict[str, int]:
     for key, title in suite_titles(run).items():
         if key not in present:
             continue
-        problems = (key, str(run.meta.files.get(key, {}).get("sha256", "")))
-        if problems not in suites:
+        identity = (key, str(run.meta.files.get(key, {}).get("sha256", "")))
+        if identity not in suites:
             name_taken = any(suite.key == key for suite in suites.values())
-            suites[problems] = ShownSuite(key, f"{title} ({name})" if name_taken else title)
-        numbers[key] = list(suites).index(problems)
+            suites[identity] = ShownSuite(key, f"{title} ({name})" if name_taken else title)
+        # A suite's number is its place in `suites`.
+        numbers[key] = list(suites).index(identity)
     return numbers
 
 
@@ -145,9 +146,8 @@ def _distinct(names: list[str]) -> list[str]:
     return [name if number == 1 else f"{name} #{number}" for name, number in pairs]
 
 
-def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
-    """A column for JSON: numbers rounded to so many digits (0: integers), None where one is
-    missing."""
+def json_column(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
+    """A column as a list for JSON, rounded to `digits` decimals (0: integers); None for NaN."""
     rounded = np.round(floats_of(frame, name), digits)
     kind = int if digits == 0 else float
     return [None if np.isnan(value) else kind(value) for value in rounded]
@@ -158,7 +158,7 @@ def _is_known(frame: pd.DataFrame, name: str) -> bool:
     return name in frame and bool(frame[name].notna().any())
 
 
-LIKELY = 10_000  # a trace has probabilities as whole numbers, in parts of this
+PROB_PARTS = 10_000  # probabilities of a trace are whole numbers, in parts of this
 
 
 def script(name: str, value: Any, packed: bool = False) -> str:
@@ -174,8 +174,9 @@ def script(name: str, value: Any, packed: bool = False) -> str:
 def rows(book: Book) -> dict[str, Any]:
     """The numbers of all items, in groups by suite and series, with items ascending.
 
-    right: one character per item, 1, 0 or - (not scored). same: a number per item, equal for those
-    responses to it whose tokens are equal. COSTS only where some response has them.
+    Every field of a group has a value per item. right: a character, 1, 0, or - if not scored. same:
+    series with the same number decoded the same tokens for that item; -1 without recorded tokens.
+    Fields of COSTS are there only if some response has them.
     """
     items = book.items
     hashes = items.reindex(columns=["tokens_hash"])["tokens_hash"]
@@ -196,20 +197,21 @@ def rows(book: Book) -> dict[str, Any]:
                 "series": int(series),
                 "item": group["item"].tolist(),
                 "right": "".join(group["right"]),
-                "seconds": numbers_of(group, "seconds", 4),
-                "tokens": numbers_of(group, "content_tokens"),
-                **{name: numbers_of(group, name) for name in names},
-                **{name: numbers_of(group, name, digits) for name, digits in costs.items()},
+                "seconds": json_column(group, "seconds", 4),
+                "tokens": json_column(group, "content_tokens"),
+                **{name: json_column(group, name) for name in names},
+                **{name: json_column(group, name, digits) for name, digits in costs.items()},
             }
         )
     return {"groups": groups, "itemsAFile": book.items_a_file}
 
 
 def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
-    """Name and content of every file of texts.
+    """Name and content of every file of texts, about RESPONSES responses each.
 
-    The content has by item its prompt, its gold answer and, by series, the response: [text, why it
-    is right or wrong, its windows as [step, start, proposed, accepted, committed]].
+    The content is item -> {"prompt", "gold", "said"}. prompt, gold: of the first run that recorded
+    it, or None. said: series -> [text, why it is right or wrong, windows], with each window as
+    [step, start, proposed, accepted, committed].
     """
     prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
     windows = _windows(book)
@@ -245,6 +247,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
         problems = drawn(SUITES[suite], data, run.config.limit)
         content = generator.content([problem.row for problem in problems]).encode()
         recorded = run.meta.files.get(suite, {}).get("sha256")
+        # Older records have no hash: the problems are then taken to be the same.
         if recorded in (None, hashlib.sha256(content).hexdigest()):
             # Items count on through all draws of the same problems.
             prompts |= {
@@ -260,7 +263,7 @@ def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
         frame = book.numbered(number, run.windows)
         keys = zip(frame["series"], frame["suite"], frame["item"], strict=True)
         names = ("step", "start", "proposed", "accepted", "committed")
-        columns = zip(*(numbers_of(frame, name) for name in names), strict=True)
+        columns = zip(*(json_column(frame, name) for name in names), strict=True)
         for key, window in zip(keys, columns, strict=True):
             windows[key].append(list(window))
     return windows
@@ -291,17 +294,19 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"trace/{suite}-{number}", {"pieces": list(pieces), "of": items}
 
 
-def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:
-    """A trace for the page; probabilities are in parts of LIKELY, -1 for none.
+def _trace(
+    trace: TraceRecord, text_by_id: dict[int, str], pieces: dict[str, int]
+) -> dict[str, Any]:
+    """A trace for the page; probabilities are in parts of PROB_PARTS, -1 for none.
 
     Args:
         trace: as recorded.
-        texts_of: texts of the vocabulary's tokens, by id.
-        pieces: numbers of the texts in a file, to which this trace's are added.
+        text_by_id: the text of each token id.
+        pieces: text -> its number in the file; changed: texts of this trace are added.
     """
 
     def piece(token: int) -> int:
-        return pieces.setdefault(texts_of.get(token, f"<{token}>"), len(pieces))
+        return pieces.setdefault(text_by_id.get(token, f"<{token}>"), len(pieces))
 
     # A trace has the same few tokens over and over: each is looked up once.
     distinct, inverse = np.unique(trace.column("token"), return_inverse=True)
@@ -319,5 +324,5 @@ def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int])
 
 
 def _parts(probs: Any) -> list[int]:
-    parts = np.where(np.isnan(probs), -1, np.round(probs.astype(float) * LIKELY))
+    parts = np.where(np.isnan(probs), -1, np.round(probs.astype(float) * PROB_PARTS))
     return [int(part) for part in parts.tolist()]

@@ -36,7 +36,7 @@ from tables.sheets import (
 )
 from tables.table import Column, Table, rows_of
 
-SMALLEST = 0.001  # p-values below are not printed
+SMALLEST_P = 0.001  # smaller p-values are printed as "<0.001"
 MAIN = "Accuracy (%), and seconds and forward passes of LLaDA over the method's."
 
 
@@ -73,7 +73,7 @@ ABLATIONS = {
         True,
     ),
 }
-# Methods that are there for an ablation alone; other tables and figures show them only if need be.
+# Methods of an ablation that are in neither the main group nor the decoders'.
 ONLY_ABLATION = {
     method
     for name in ABLATIONS
@@ -85,9 +85,13 @@ ONLY_ABLATION = {
 def ablations(request: TableRequest) -> Iterator[Table]:
     """The main table and the paper's ablations, as far as the run has methods for them.
 
-    An ablation takes two of its methods besides LLaDA, one of them a method of ablations alone.
-    The main table has all methods but those that only an ablation shows; it is left out if the
-    ablations show all of its methods. p-values are adjusted within each table.
+    An ablation is shown if the run has at least two of its methods besides LLaDA, of which at least
+    one is in ONLY_ABLATION. The main table has all methods but those of ONLY_ABLATION that an
+    ablation shows. It is left out if the ablations show all of its methods. p-values are adjusted
+    within each table.
+
+    Yields:
+        The tables, the main one first.
     """
     ran = list(request.measured["method"].unique())
     shown: dict[str, list[str]] = {}
@@ -95,6 +99,7 @@ def ablations(request: TableRequest) -> Iterator[Table]:
         rows = [method for method in GROUPS[name] if method in ran]
         compared = [method for method in rows if method != REFERENCE]
         if len(compared) > 1 and ONLY_ABLATION.intersection(compared):
+            # Training is compared with LLaDA as well; the others compare FeF-DLLM with itself.
             shown[name] = rows if name == "training" else compared
     # A method of an ablation that did not come about is shown in the main table instead.
     in_ablations = set(chain.from_iterable(shown.values()))
@@ -165,15 +170,19 @@ def suites_table(
 def _p_text(p_value: float) -> str:
     if math.isnan(p_value):
         return ""
-    return f"<{SMALLEST}" if p_value < SMALLEST else f"{p_value:.3f}"
+    return f"<{SMALLEST_P}" if p_value < SMALLEST_P else f"{p_value:.3f}"
 
 
 def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str, str]:
-    """The accuracies that the methods of a frame were published with.
+    """Add the published accuracies of a frame's methods.
+
+    Args:
+        frame: a row per method and suite.
+        run: its configuration says which decoder, model and settings a method has.
 
     Returns:
-        The frame with a column `published` (percent), the sources, and in which settings the runs
-        deviate from the published ones; both texts for the card.
+        The frame with a column `published` (percent; NaN where nothing is published); the sources;
+        and the settings that differ from the published ones. Both texts are for the card, or "".
     """
     numbers = []
     sources = []
@@ -181,36 +190,39 @@ def with_published(frame: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str, st
     labels = method_labels(run)
     titles = suite_titles(run)
     for method, suite in zip(frame["method"], frame["suite"], strict=True):
-        decoder = run.config.methods[method]
+        config = run.config.methods[method]
         setting = setting_of(run, method, suite)
         lengths = {name: getattr(setting, name) for name in LENGTHS}
-        model = run.config.models.get(decoder.role, {}).get(suite, "")
+        model = run.config.models.get(config.role, {}).get(suite, "")
         settings = lengths | options_of(run, method, suite)
-        published = published_accuracy(model, decoder.method, suite, settings)
+        published = published_accuracy(model, config.method, suite, settings)
         numbers.append(math.nan if published is None else published.percent)
         if published is None:
             continue
         sources.append(published.source)
         if published.differences:
-            texts = ", ".join(published.differences)
-            deviations.append(f"{labels[method]} on {titles[suite]}: {texts}")
+            differences = ", ".join(published.differences)
+            deviations.append(f"{labels[method]} on {titles[suite]}: {differences}")
     frame = frame.assign(published=numbers)
     return frame, "; ".join(dict.fromkeys(sources)), "; ".join(deviations)
 
 
 def same_tokens(run: Run, methods: Sequence[str]) -> str:
-    """On how many responses the methods with the same number of steps agree in every token.
+    """A text that counts the responses on which methods with the same number of steps agree.
 
-    Greedy and in fp32 they must on all of them, unless rounding decides a tie; the text names those
-    that differ. "" if no response is shared, or tokens were not recorded as hashes.
+    Greedy, in fp32, every token must agree unless rounding decides a tie. The text names responses
+    that differ. Steps are those of the run's first suite.
+
+    Returns:
+        "" if no two methods share a response, a method has no steps, or no hashes were recorded.
     """
-    # Another number of diffusion steps is another sequence of targets, so that only methods with
-    # the same number can agree.
     suites = list(run.config.suites)
     steps = {name: setting_of(run, name, suites[0]).options.get("steps") for name in methods}
     items = run.items[run.items["method"].isin(methods)]
     if "tokens_hash" not in items or None in steps.values():
         return ""
+    # Another number of diffusion steps is another sequence of targets, so that only methods with
+    # the same number can agree.
     keys = [items["method"].map(steps).rename("steps"), items["suite"], items["item"]]
     hashes = items["tokens_hash"].groupby(keys).agg(["size", "nunique"])
     shared = hashes[hashes["size"] > 1]

@@ -15,7 +15,7 @@ from msgspec import Meta
 from paths import ROOT
 
 from harness.cluster.actor import pickled, unpickled
-from harness.cluster.connect import check_machine, check_reachable, lacks_room
+from harness.cluster.connect import check_machine, check_reachable, shortage
 from harness.errors import UserError
 from harness.options import checked, parsed
 from harness.run import main
@@ -99,11 +99,11 @@ def node(cpus: float, gpus: float = 0, alive: bool = True) -> dict[str, Any]:
 def test_workers_must_fit_on_the_nodes_one_by_one() -> None:
     line = ["--ray-address", "10.0.0.1:6379", "--threads", "2"]
     nodes = [node(3), node(5), node(64, alive=False)]
-    assert lacks_room(nodes, sure("--workers", "3", *line)) == ""
-    assert "room for 3 (n: 3 CPUs, 0 GPUs; n: 5 CPUs, 0 GPUs)" in lacks_room(
+    assert shortage(nodes, sure("--workers", "3", *line)) == ""
+    assert "room for 3 (n: 3 CPUs, 0 GPUs; n: 5 CPUs, 0 GPUs)" in shortage(
         nodes, sure("--workers", "4", *line)
     )
-    assert "room for 1 " in lacks_room(
+    assert "room for 1 " in shortage(
         [node(64, gpus=1)], sure("--workers", "2", "--device", "cuda", *line)
     )
 

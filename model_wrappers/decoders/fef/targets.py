@@ -1,9 +1,9 @@
-"""FeF-DLLM's targets by the paper's verification, one row a draft.
+"""FeF-DLLM's targets by the paper's verification, with one row of a batch for each draft.
 
-The target at each of a window's positions j_1, j_2, ... is its distribution given the drafts before
-it; it does not depend on the drafts at and after it. two_stream.py has another verification, on
-cached keys and values. Shapes: L length of prompt and response, W window, V vocabulary, R rows, N
-positions.
+The target at each of a window's positions j_1, j_2, ... is the model's distribution there, given
+the drafts before it; it does not depend on the drafts at and after it. two_stream.py has another
+verification, on cached keys and values. Shapes: L length of prompt and response, W window, V
+vocabulary, R rows, N positions.
 """
 
 from typing import NamedTuple
@@ -19,15 +19,16 @@ PositionLogits = dict[int, Tensor]  # position in the sequence -> logits (V,)
 
 
 class Proposal(NamedTuple):
-    """The drafts of a window; none without speculation.
+    """The drafts of a window; without speculation there are none.
 
     Attributes:
         tokens: the W drafts.
-        token_W: the same, LongTensor on the model's device.
-        logits_WV: the logits that they were drawn from.
-        probs_WV: the distributions that they were drawn from, rho; empty at temperature 0.
-        first_is_target: whether the first position's logits are the target's own, so that its
-            verification can be left out.
+        token_W: the same as a LongTensor on the model's device.
+        logits_WV: the logits that they were drawn from; if first_is_target, row 0 is there even
+            without drafts.
+        probs_WV: rho, the distributions that they were drawn from; empty at temperature 0.
+        first_is_target: whether row 0 of logits_WV is the target's, so that the first position
+            needs no verification.
     """
 
     tokens: list[int]
@@ -41,10 +42,11 @@ class Targets(NamedTuple):
     """The targets of a window, and draft logits for later positions.
 
     Attributes:
-        logits_WV: logits of the targets, pi, one for each position.
-        next_drafts: n -> draft logits of the positions after the first n drafts, given just these.
-        limit_1: LongTensor (1,), the number of positions before the first that needs a new context
-            pass (None: no position ever does).
+        logits_WV: the logits of the targets, pi, one row for each of the window's positions.
+        next_drafts: n -> draft logits of the following positions, if exactly the first n drafts are
+            accepted; {} without reuse_drafts.
+        limit_1: LongTensor (1,), how many of the window's positions can be resolved before one
+            needs a new context pass (None: all).
     """
 
     logits_WV: Tensor
@@ -56,11 +58,12 @@ class FullVerifier:
     """The paper's verification: row m of a batch has the drafts before position m filled in.
 
     With `reuse_drafts` a verification also returns draft logits of later positions. All logits are
-    -inf at ids that neither draft nor target may have: the mask and, by option, EOS.
+    -inf at the mask, which is never drawn, and held back at EOS and EoT by option.
 
     Attributes:
-        context: logits at a segment's positions from the context pass of `segment`, at the first
-            one the target's own; {} if there is no such pass.
+        context: position -> draft logits (V,) from the last context pass, the forward with which a
+            verifier of another kind begins a segment; at the segment's first position they are the
+            target's. Always {} here, where no such pass is needed.
     """
 
     def __init__(self, request: Request, options: FeFOptions) -> None:
@@ -95,7 +98,7 @@ class FullVerifier:
         return dict(zip(window, self._restricted(logits_1WV[0]), strict=True))
 
     def _restricted(self, logits: Tensor) -> Tensor:
-        """Logits (..., V) with -inf at the mask, and with EOS and EoT lowered as by the options."""
+        """Logits (..., V), -inf at the mask, with EOS and EoT held back as the options say."""
         logits = without(logits, [self._backbone.mask_id])
         return hold_ends_back(logits, self._options, self._backbone)
 
@@ -112,9 +115,10 @@ class FullVerifier:
         width = max(1, len(drafts.tokens))
         first = int(drafts.first_is_target)
         reuse = self._options.reuse_drafts
-        # reuse_drafts: whichever drafts will be accepted, the row with just these filled in has the
-        # next draft logits. So each row is read a window further, and one more row has all drafts.
-        rows = range(first, width + (reuse and width < len(segment)))
+        # Row m has the first m drafts filled in. With reuse_drafts its logits after position m are
+        # the next drafts if just these are accepted. So each row is read a window further, and one
+        # more row has all drafts, if positions remain.
+        rows = range(first, width + int(reuse and width < len(segment)))
         if not rows:
             return Targets(drafts.logits_WV[:1], {})
         inputs_RL = self._x_1L.repeat(len(rows), 1)
@@ -131,13 +135,14 @@ class FullVerifier:
         next_drafts = {}
         if reuse:
             for m, read, logits_NV in zip(rows, reads, logits_RNV, strict=True):
+                # Not strict: a row's logits go on with the repeated last position.
                 next_drafts[m] = dict(zip(read, logits_NV, strict=False))
-        return Targets(with_first(drafts, logits_RNV[: width - first, 0]), next_drafts)
+        return Targets(with_first_target(drafts, logits_RNV[: width - first, 0]), next_drafts)
 
 
-def with_first(drafts: Proposal, logits_NV: Tensor) -> Tensor:
-    """Logits of all the window's targets: verified ones, preceded by the first position's if this
-    was left out of the verification."""
+def with_first_target(drafts: Proposal, logits_NV: Tensor) -> Tensor:
+    """The logits (W, V) of all targets of a window: the verified ones, after the first position's
+    if the verification left it out."""
     if not drafts.first_is_target:
         return logits_NV
     return torch.cat([drafts.logits_WV[:1], logits_NV])

@@ -15,7 +15,7 @@ from model_wrappers.decoders.fef.targets import (
     PositionLogits,
     Proposal,
     Targets,
-    with_first,
+    with_first_target,
 )
 from model_wrappers.request import Request
 from model_wrappers.sampling import best_probs, in_doubt
@@ -146,7 +146,7 @@ class TwoStreamVerifier(FullVerifier):
         logits_WV = drafts.logits_WV[:1]
         if queries:
             verified_NV = self._extend(self._backbone, done, drafts.tokens[: width - 1], queries)
-            logits_WV = with_first(drafts, verified_NV)
+            logits_WV = with_first_target(drafts, verified_NV)
         return Targets(logits_WV, {}, self.before_doubt(segment, logits_WV))
 
     def _extend(

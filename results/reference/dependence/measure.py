@@ -20,15 +20,19 @@ import math
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from scipy.stats import spearmanr
 
+from harness.stats import mean_interval
 from harness.suites.registry import problems, suite_named
 from model_wrappers import decode, load_backbone
 from model_wrappers.chat import encode_question
 from model_wrappers.sampling import Sampler, token_probs
+from tables.charts import draw as plot
+from tables.charts import legend_below, looks, new_figure
+from tables.figures import save
+from tables.series import Series
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER / "prompts.jsonl"
@@ -59,7 +63,7 @@ def entropies(logits_NV: torch.Tensor, mask_id: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def dependence(backbone, prompt: list[int], length: int, sampler: Sampler) -> dict[str, float]:
-    """Joint entropy and leave-one-out entropies of a response, means over chain samples, in nats."""
+    """Joint and leave-one-out entropies of a response in nats, means over chain samples."""
     start = len(prompt)
     rows_CL = torch.tensor(prompt + [backbone.mask_id] * length).repeat(CHAINS, 1)
     joint_C = torch.zeros(CHAINS, dtype=torch.float64)
@@ -116,5 +120,62 @@ def measure() -> None:
                 file.write(json.dumps(record) + "\n")
 
 
+def by_suite(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means of each suite, of `lists` by number of words; `closed form` is log n! there."""
+    kinds = rows["suite"].where(
+        rows["words"] == 0, "lists, " + rows["words"].astype(str) + " words"
+    )
+    means = rows.groupby(kinds, sort=False)[["tokens", "joint", "alone", "shared", *METHODS]].mean()
+    means.insert(4, "closed form", [_closed_form(kind) for kind in means.index])
+    means.insert(0, "prompts", kinds.value_counts()[means.index])
+    return means.rename_axis("kind").reset_index()
+
+
+def _closed_form(kind: str) -> float:
+    words = kind.removeprefix("lists, ").removesuffix(" words")
+    return math.lgamma(int(words) + 1) if words.isdigit() else math.nan
+
+
+def correlations(rows: pd.DataFrame) -> pd.DataFrame:
+    """Spearman's rank correlations of calls with what tokens share, and with their number."""
+    table = []
+    for method in METHODS:
+        row = {"method": method}
+        for column in ("shared", "joint", "alone", "tokens"):
+            row[column] = spearmanr(rows[column], rows[method]).statistic
+        within = [
+            spearmanr(part["shared"], part[method]).statistic
+            for _, part in rows.groupby("suite", sort=False)
+        ]
+        table.append({**row, "shared, mean within suites": sum(within) / len(within)})
+    return pd.DataFrame(table)
+
+
+def draw() -> None:
+    """Print the tables, and draw calls against what tokens share, in fifths of the prompts."""
+    rows = pd.read_json(RECORDS, lines=True)
+    rows["shared"] = rows["joint"] - rows["alone"]
+    texts = rows[rows["suite"] != "lists"]
+    means = by_suite(rows)
+    ranks = correlations(texts)
+    for name, table in (("means", means), ("correlations", ranks)):
+        print(table.to_string(index=False, float_format="%.2f"))
+        table.round(4).to_csv(FOLDER / f"{name}.csv", index=False)
+    fifth = pd.qcut(texts["shared"], 5, labels=False)
+    figure, axes = new_figure(2.4, entries=list(NAMES.values()))
+    for (method, name), look in zip(NAMES.items(), looks(), strict=False):
+        groups = texts.groupby(fifth)
+        center = groups[method].mean()
+        ends = pd.DataFrame([mean_interval(part[method].to_numpy()) for _, part in groups])
+        whiskers = ((center - ends[0]).tolist(), (ends[1] - center).tolist())
+        shared = groups["shared"].mean().tolist()
+        line = Series(name, shared, center.tolist(), y_whiskers=whiskers)
+        plot(axes, line, linestyle="-", **look)
+    axes.set(xlabel="dual total correlation of the response (nats)", ylabel="calls of the model")
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
+    save(figure, FOLDER / "calls")
+
+
 if __name__ == "__main__":
-    measure()
+    draw() if sys.argv[1:] == ["--draw"] else measure()

@@ -49,8 +49,8 @@ def write(folder: Path, items: Rows, windows: Rows) -> None:
 def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]:
     """What refuses the records, and what is done to them before."""
     return {
-        "windows of fef-2": lambda: windows.__delitem__(slice(0, 3)),
-        "windows of llada gsm8k 0 proposed": lambda: windows.append(
+        "of fef-2 .* is not the sum over its windows": lambda: windows.__delitem__(slice(0, 3)),
+        "proposed of llada gsm8k 0 is not the sum": lambda: windows.append(
             drafted_window("llada", 0, 2, 2)
         ),
         "method ssd is not in": lambda: items[0].update(method="ssd"),
@@ -58,7 +58,7 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
         "gsm8k 1 has more than one prompt": lambda: [
             row.update(prompt_hash=row["method"]) for row in items[1::3]
         ],
-        "windows of fef-2 gsm8k 0 rejected is not": lambda: items[3].update(rejected=0),
+        "rejected of fef-2 gsm8k 0 is not": lambda: items[3].update(rejected=0),
         "items.jsonl: llada gsm8k 0 .*is there twice": lambda: items.append(items[0]),
         "windows.jsonl: fef-2 .* twice": lambda: windows.extend(
             [windows[0] | {"step": 0, "round": 0}] * 2
