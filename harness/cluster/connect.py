@@ -71,7 +71,7 @@ def _initialized(workers: Workers) -> Iterator[Any]:
             "address": "local",
             "include_dashboard": False,
             "object_store_memory": STORE,
-            "num_cpus": workers.count * max(1, workers.threads),
+            "num_cpus": workers.count * workers.threads,
             "num_gpus": math.ceil(workers.count * workers.gpus),
         }
     else:

@@ -20,6 +20,7 @@ import math
 import sys
 from pathlib import Path
 
+import matplotlib.style
 import pandas as pd
 import torch
 from scipy.stats import spearmanr
@@ -31,7 +32,7 @@ from model_wrappers.chat import encode_question
 from model_wrappers.sampling import Sampler, token_probs
 from tables.charts import draw as plot
 from tables.charts import legend_below, looks, new_figure
-from tables.figures import save
+from tables.figures import STYLE, save
 from tables.series import Series
 
 FOLDER = Path(__file__).parent
@@ -155,6 +156,7 @@ def draw() -> None:
     """Print the tables, and draw calls against what tokens share, in fifths of the prompts."""
     rows = pd.read_json(RECORDS, lines=True)
     rows["shared"] = rows["joint"] - rows["alone"]
+    rows = rows.sort_values("words", kind="stable")
     texts = rows[rows["suite"] != "lists"]
     means = by_suite(rows)
     ranks = correlations(texts)
@@ -162,6 +164,7 @@ def draw() -> None:
         print(table.to_string(index=False, float_format="%.2f"))
         table.round(4).to_csv(FOLDER / f"{name}.csv", index=False)
     fifth = pd.qcut(texts["shared"], 5, labels=False)
+    print(texts.groupby(fifth)[["shared", "joint", *METHODS]].mean().to_string(float_format="%.2f"))
     figure, axes = new_figure(2.4, entries=list(NAMES.values()))
     for (method, name), look in zip(NAMES.items(), looks(), strict=False):
         groups = texts.groupby(fifth)
@@ -178,4 +181,8 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    draw() if sys.argv[1:] == ["--draw"] else measure()
+    if sys.argv[1:] == ["--draw"]:
+        with matplotlib.style.context(["default", STYLE]):
+            draw()
+    else:
+        measure()
