@@ -73,12 +73,14 @@ def distances_of(results: list[Result], decoder: str) -> list[float]:
 
 
 # The law section
+@pytest.mark.slow
 def test_nothing_fails_on_decoders_as_shipped(results: list[Result]) -> None:
     assert law_failures(results) == []
     left_out = {name for name in METHODS if METHODS[name].greedy_only or METHODS[name].needs_extend}
     assert {result.case.method for result in results} == set(METHODS) - left_out
 
 
+@pytest.mark.slow
 def test_one_step_of_fef_and_one_token_in_random_order_are_exact(results: list[Result]) -> None:
     assert max(distances_of(results, "FeF, 1 step")) < EXACT
     one, three = distances_of(results, "LLaDA, random order")
@@ -86,6 +88,7 @@ def test_one_step_of_fef_and_one_token_in_random_order_are_exact(results: list[R
 
 
 @pytest.mark.parametrize("steps", ["2 steps", "4 steps"])
+@pytest.mark.slow
 def test_more_steps_of_fef_have_one_law_for_all_windows_and_drafts(
     results: list[Result], steps: str
 ) -> None:
@@ -96,10 +99,12 @@ def test_more_steps_of_fef_have_one_law_for_all_windows_and_drafts(
         assert away is not None and away <= (bound or EXACT)
 
 
+@pytest.mark.slow
 def test_the_broken_residual_is_seen(results: list[Result]) -> None:
     assert distances_of(results, "FeF, broken residual")[0] > 0.01
 
 
+@pytest.mark.slow
 def test_forwards_are_expected_ones(results: list[Result]) -> None:
     table = law_table(results).set_index(["decoder", "options"])["forwards"]
     assert table["LLaDA, random order", "1 a step"] == pytest.approx(3)
@@ -108,6 +113,7 @@ def test_forwards_are_expected_ones(results: list[Result]) -> None:
     assert 2 < table["FeF, 1 step", "window 3"] < 6
 
 
+@pytest.mark.slow
 def test_divergence_is_given_for_exact_laws_only(results: list[Result]) -> None:
     table = law_table(results)
     exact = table["law"] == "exact"
@@ -125,6 +131,7 @@ def test_an_inexact_fef_is_reported(tmp_path: Path) -> None:
     assert any("has another law than without speculation" in failure for failure in failures)
 
 
+@pytest.mark.slow
 def test_a_residual_that_is_not_broken_is_said_to_be_not_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +154,7 @@ def test_a_parallel_decoder_that_looks_exact_is_reported(
     assert looked == ["LLaDA, random order", "LLaDA, low confidence", "DDOSP"]
 
 
+@pytest.mark.slow
 def test_a_sampled_law_is_within_its_bound_of_the_exact_one() -> None:
     backbone = TableBackbone(random_table(2, 4))
 
@@ -253,12 +261,9 @@ def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | No
 
 
 # The command line
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "sections",
-    [
-        ["law", "lemma", "neural"],
-        pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow),
-    ],
+    "sections", [["law", "lemma", "neural"], ["law", "lemma", "chains", "neural"]]
 )
 def test_all_is_printed_and_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: list[str]
@@ -293,6 +298,7 @@ def test_all_is_printed_and_recorded(
         assert all((out / f"{figure}.{kind}").stat().st_size > 1000 for kind in ("png", "pdf"))
 
 
+@pytest.mark.slow
 def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,6 +354,7 @@ def test_a_broken_residual_that_nobody_notices_fails(chains_table: pd.DataFrame)
     )
 
 
+@pytest.mark.slow
 def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that ends at its last draft instead of where its target is in doubt has another
     law."""

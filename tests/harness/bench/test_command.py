@@ -65,7 +65,7 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
 def test_a_part_that_fails_is_named_and_others_are_recorded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def broken(options: bench.BenchOptions) -> bench.Tables:
+    def broken(options: bench.BenchOptions) -> bench.Measured:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bench, "costs", broken)

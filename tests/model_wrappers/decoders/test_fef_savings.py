@@ -66,7 +66,11 @@ def test_law_of_one_step_stays(
 
 
 @savings_at_night(1, 2)
-@pytest.mark.parametrize("draft", [None, unlike(2)], ids=["own draft", "other draft"])
+@pytest.mark.parametrize(
+    "draft",
+    [None, pytest.param(unlike(2), marks=pytest.mark.slow)],
+    ids=["own draft", "other draft"],
+)
 def test_law_of_two_steps_stays(
     monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool], draft: RandomConditionals | None
 ) -> None:
