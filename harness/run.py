@@ -209,13 +209,13 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 
 def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
-    from harness.runs.folder import claim_folder, exclusive, grown, remove_records
+    from harness.runs.folder import claim_folder, continued_options, exclusive, remove_records
     from harness.runs.follow import follow
     from harness.runs.record import record
     from harness.runs.resolve import resolve
     from harness.sandbox.scoring import describe_scoring, score_run
 
-    options = grown(options)
+    options = continued_options(options)
     resolved = resolve(options)
     config = resolved.config
     folder = claim_folder(options.out, config, options.resume, options.overwrite)

@@ -337,12 +337,12 @@ def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) 
         return math.inf
     count = math.ceil(items * float(stats.norm.ppf((1 + level) / 2) / score) ** 2)
     while sum(lost + gained for lost, gained, _ in suites) * count / items < MANY:
-        grown = [
+        enlarged = [
             (count * lost / items, count * gained / items, count * n / items)
             for lost, gained, n in suites
         ]
-        low, high = mean_difference_interval(grown, level)
-        if (low > 0 or high < 0) and mean_difference_p_value(grown) < 1 - level:
+        low, high = mean_difference_interval(enlarged, level)
+        if (low > 0 or high < 0) and mean_difference_p_value(enlarged) < 1 - level:
             break
         count += max(1, count // 100)
     return count

@@ -19,7 +19,7 @@ from torch import Tensor
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.plain import Call
 
-MOST = 64  # the most responses at once with --batch auto
+MOST_AT_ONCE = 64  # the most responses at once with --batch auto
 MAX_PACKED_TOKENS = 4096  # tokens of one call on a CPU; more do not fit its caches
 
 Result = TypeVar("Result")
@@ -83,7 +83,7 @@ def fitting(backbone: Backbone, length: int, free: int) -> int:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     cache_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * size
     logits_bytes = backbone.vocab_size * (size + 2 * 4)
-    return max(1, min(MOST, free // (length * (cache_bytes + logits_bytes))))
+    return max(1, min(MOST_AT_ONCE, free // (length * (cache_bytes + logits_bytes))))
 
 
 def _hand_over(backbone: Backbone, *call: Any) -> Tensor:

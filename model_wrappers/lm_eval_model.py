@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from model_wrappers.api import check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone
-from model_wrappers.batches import MOST
+from model_wrappers.batches import MOST_AT_ONCE
 from model_wrappers.chat import prompt_tensor, render, text_ids
 from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
@@ -74,7 +74,7 @@ class FefDllm(TextModel, LM):
         path = pretrained if path is None else path
         if path is None:
             raise ValueError("give the model as path=, or pretrained=")
-        self.at_once = MOST if str(batch_size).startswith("auto") else int(batch_size)
+        self.at_once = MOST_AT_ONCE if str(batch_size).startswith("auto") else int(batch_size)
         has_no_gpu = not torch.cuda.is_available() and str(device).startswith("cuda")
         if has_no_gpu or more.get("device_map") is not None:
             device = None  # lm-eval passes cuda:0 unless the user names a device

@@ -12,9 +12,9 @@ from torch import Tensor
 from model_wrappers.backbones.blocks import Grid
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
-from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
+from model_wrappers.trace import CommitKind, FullObserver, Observer, Rejected, Window
 
-WAYS = get_args(How)  # any other word for how a token came counts as "unmasked"
+WAYS = get_args(CommitKind)  # any other word for how a token came counts as "unmasked"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Request:
         positions: Tensor | Sequence[int],
         tokens: Tensor | Sequence[int] | int,
         probs: Tensor | Sequence[float] | None,
-        how: How | Sequence[How],
+        how: CommitKind | Sequence[CommitKind],
     ) -> None:
         """Put tokens at positions of the sequence.
 
@@ -171,7 +171,7 @@ class Request:
         self,
         positions: list[int],
         probs: Tensor | Sequence[float] | None,
-        how: How | Sequence[How],
+        how: CommitKind | Sequence[CommitKind],
     ) -> None:
         """Show the observer that tokens were committed; they are in the sequence already."""
         assert self.observer is not None

@@ -16,10 +16,10 @@ Floats = Sequence[float]
 # How a token came about: unmasked by a step of LLaDA's loop; an accepted draft; a draft known to be
 # accepted, as its probs were the target's own and no row ran for it; the correction of a rejected
 # draft; drawn from its target without speculation; or filled in after an EOS.
-How = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
+CommitKind = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
 
 
-def ways_of(count: int, accepted: int, last: How) -> list[How]:
+def commit_kinds(count: int, accepted: int, last: CommitKind) -> list[CommitKind]:
     """How each of a window's `count` tokens came about: accepted drafts first, then `last`."""
     return ["accepted" if number < accepted else last for number in range(count)]
 
@@ -45,7 +45,9 @@ class Rejected(NamedTuple):
 class Observer(Protocol):
     """An observer of every change to the response, in order."""
 
-    def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
+    def committed(
+        self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[CommitKind]
+    ) -> None:
         """Tokens were committed at positions of the response.
 
         Args:
@@ -155,7 +157,7 @@ NO_WINDOW = -1
 # The kinds of events: commits, by how the token came about; re-masks; rejected drafts; and drafts
 # after a rejected one, which were not judged. Records hold their numbers, so new kinds go to the
 # end.
-KINDS: tuple[str, ...] = (*get_args(How), "remasked", "rejected", "discarded")
+KINDS: tuple[str, ...] = (*get_args(CommitKind), "remasked", "rejected", "discarded")
 NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -197,9 +199,11 @@ class EventLog:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
+    def committed(
+        self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[CommitKind]
+    ) -> None:
         """Log commits."""
-        self._add([NUMBER[way] for way in how], positions, tokens, probs)
+        self._add([NUMBER[kind] for kind in how], positions, tokens, probs)
 
     def remasked(self, positions: Ints, tokens: Ints) -> None:
         """Log re-masks, which belong to no window."""

@@ -36,9 +36,9 @@ class Skipped(Exception):
     """A figure cannot be drawn from these records; the message says why."""
 
 
-def need(there: object, why: str) -> None:
+def need(condition: object, why: str) -> None:
     """Raise Skipped with the reason `why` if what a figure needs is missing (false or empty)."""
-    if not there:
+    if not condition:
         raise Skipped(why)
 
 

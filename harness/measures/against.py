@@ -18,7 +18,7 @@ import pandas as pd
 from msgspec import Meta
 
 from harness.errors import UserError, explained
-from harness.measures.intervals import NOTHING, Paired, paired, speed_of
+from harness.measures.intervals import NO_INTERVAL, Paired, paired, speed_of
 from harness.measures.marks import union, with_marks
 from harness.measures.seconds import timed_sessions
 from harness.measures.table import PAIR, measure, method_labels, suite_titles
@@ -130,7 +130,7 @@ def with_words(compared: pd.DataFrame) -> pd.DataFrame:
     adjusted = holm(p_values)
     rows = []
     for number, level in enumerate(holm_levels(p_values)):
-        low, high = mean_difference_interval(flips[number], level) if flips[number] else NOTHING
+        low, high = mean_difference_interval(flips[number], level) if flips[number] else NO_INTERVAL
         # The interval is approximate: at a few flips it may exclude 0 where the exact test does
         # not.
         conclusion = word(100 * low, 100 * high, rejected=adjusted[number] < 1 - LEVEL)
@@ -176,8 +176,8 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], whole: bool = True) -
     and were timed."""
     flips = flips_of(pairs)
     points = mean_difference(flips) if flips else math.nan
-    low, high = mean_difference_interval(flips) if flips else NOTHING
-    speed = speed_of(pairs) if whole else (math.nan, *NOTHING)
+    low, high = mean_difference_interval(flips) if flips else NO_INTERVAL
+    speed = speed_of(pairs) if whole else (math.nan, *NO_INTERVAL)
     return {
         "method": method,
         "suite": suite,

@@ -47,7 +47,7 @@ MARKS_OF = {
     "forward_speedup": "forward_marks",
 }
 AVERAGED = [*MARKS_OF, "acceptance_percent", "seconds_per_item", *ENDS_OF_TEXT]
-NOTHING = (math.nan, math.nan)
+NO_INTERVAL = (math.nan, math.nan)
 UNTIMED = "the run's seconds were not measured for comparison"
 
 
@@ -132,7 +132,7 @@ def speed_of(pairs: Sequence[Paired], level: float = LEVEL) -> tuple[float, floa
     """
     totals = [pair.seconds.sum(0) for pair in pairs]
     if not all(len(pair.seconds) for pair in pairs) or np.isnan(totals).any():
-        return math.nan, *NOTHING
+        return math.nan, *NO_INTERVAL
     low, high = speedup_interval([pair.seconds for pair in pairs], level)
     return sum(reference / method for reference, method in totals) / len(totals), low, high
 
@@ -154,8 +154,8 @@ def with_intervals(frame: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
     rows = []
     for row in frame.to_dict("records"):
         pair = None if row["method"] == REFERENCE else pairs.get((row["method"], row["suite"]))
-        accuracy = NOTHING
-        speeds = NOTHING
+        accuracy = NO_INTERVAL
+        speeds = NO_INTERVAL
         p_value = math.nan
         if row["scored"] > 0:
             accuracy = wilson(row["accuracy"] / 100, row[TRIALS])
@@ -194,8 +194,8 @@ def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None
         by_seed = by_suite.loc[over["accuracy"], BY_SEED] if whole else ()
         row[BY_SEED] = tuple(sum(seed) / len(seed) for seed in zip(*by_seed, strict=False))
         if pairs is not None:
-            accuracy = NOTHING
-            speeds = NOTHING
+            accuracy = NO_INTERVAL
+            speeds = NO_INTERVAL
             if whole:
                 # Wilson's interval for the n items that give the mean its variance: n = suites^2 /
                 # sum(1 / items), which is all items if suites are equal in size.

@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.records.consistency import differences
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
-from harness.runs.alike import Table, settings, unlike
+from harness.runs.alike import Table, settings, table_differences
 from model_wrappers.options import first_few
 
 COSTS = (
@@ -44,7 +44,7 @@ def judge_records(run: Run, golden: Run) -> bool:
     Raises:
         UserError: the runs have different settings.
     """
-    changes = unlike(_settings(golden.meta), _settings(run.meta))
+    changes = table_differences(_settings(golden.meta), _settings(run.meta))
     if changes:
         raise UserError(
             f"{run.folder} and {golden.folder} differ in settings: {'; '.join(changes)}"

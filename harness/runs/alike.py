@@ -52,7 +52,7 @@ def settings(config: RunConfig, seconds: bool) -> Table:
     values = to_builtins(config)
     names = (*TOKENS, *SECONDS) if seconds else TOKENS
     table = {name: values.get(name) for name in names}
-    # Hashes of real problems may differ between sessions, and are in `noted`.
+    # Hashes of real problems may differ between sessions, and are in `session_facts`.
     table["data"] = config.data if config.generated else "files"
     for role, models in config.models.items():
         for suite, model in models.items():
@@ -66,7 +66,7 @@ def settings(config: RunConfig, seconds: bool) -> Table:
     return table
 
 
-def made_of(description: Mapping[str, Any], machine: bool) -> Table:
+def provenance(description: Mapping[str, Any], machine: bool) -> Table:
     """The packages, weights, options and plugins of a run that determine its tokens.
 
     Args:
@@ -90,7 +90,7 @@ def made_of(description: Mapping[str, Any], machine: bool) -> Table:
     return table
 
 
-def noted(description: Mapping[str, Any]) -> Table:
+def session_facts(description: Mapping[str, Any]) -> Table:
     """What may differ between the sessions of a run: commit, packages, problems. run.json notes
     it."""
     table = {name: description["environment"].get(name) for name in NOTED}
@@ -100,7 +100,7 @@ def noted(description: Mapping[str, Any]) -> Table:
     return table
 
 
-def unlike(before: Table, now: Table) -> list[str]:
+def table_differences(before: Table, now: Table) -> list[str]:
     """The differences of two tables in the names that both have, each with both values."""
     lines = []
     for name, value in before.items():
@@ -133,8 +133,8 @@ def check_workers_alike(
         UserError: other weights, problems, code or packages; in a timed run another device.
     """
     changed = [
-        *unlike(made_of(first, machine=False), made_of(other, machine=False)),
-        *unlike(noted(first), noted(other)),
+        *table_differences(provenance(first, machine=False), provenance(other, machine=False)),
+        *table_differences(session_facts(first), session_facts(other)),
     ]
     if changed:
         raise UserError(

@@ -20,7 +20,7 @@ from harness.records.environment import busy_warning, receipt
 from harness.records.files import TRACES
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
-from harness.runs.alike import made_of, noted, settings, unlike
+from harness.runs.alike import provenance, session_facts, settings, table_differences
 from harness.runs.chosen import joined_items
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -35,7 +35,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 SHOWN = 6
 
 
-def grown(options: RunOptions) -> RunOptions:
+def continued_options(options: RunOptions) -> RunOptions:
     """The options of a run that --resume continues.
 
     An option that was not given is taken from run.json. The recorded methods, suites and items
@@ -187,7 +187,7 @@ def _check_settings(out: Path, before: RunConfig, now: RunConfig) -> None:
 def unlike_settings(before: RunConfig, now: RunConfig) -> list[str]:
     """The settings that two configurations do not share and that make tokens or seconds, of the
     methods and suites that both have."""
-    return unlike(settings(before, before.timed), settings(now, before.timed))
+    return table_differences(settings(before, before.timed), settings(now, before.timed))
 
 
 def runs_folder(root: Path) -> Path:
@@ -268,7 +268,7 @@ def begin_meta(
     meta = read_meta(folder)
     before = to_builtins(meta)
     timed = meta.config.timed
-    changed = unlike(made_of(before, timed), made_of(made, timed))
+    changed = table_differences(provenance(before, timed), provenance(made, timed))
     if changed:
         raise UserError(
             f"--resume: {folder} was begun with something else, and would mix the two in one table:"
@@ -284,7 +284,7 @@ def begin_meta(
     if plugins:
         parts["plugins"] = list(plugins.values())
     write_meta(folder, parts)
-    return unlike(noted(before), noted(made))
+    return table_differences(session_facts(before), session_facts(made))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from harness.runs.folder import LOCK, begin_meta, new_or_not_at_all, session
 from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Passes
-from model_wrappers.batches import MOST
+from model_wrappers.batches import MOST_AT_ONCE
 
 FINISHED = "finished"
 # Responses that were left out, each with the reason.
@@ -96,7 +96,7 @@ def _in_flight(config: RunConfig) -> int:
     """The most responses of a chunk that a worker decodes at once."""
     if config.batch is UNSET:
         return 1
-    return MOST if config.batch == "auto" else config.batch
+    return MOST_AT_ONCE if config.batch == "auto" else config.batch
 
 
 def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
@@ -236,7 +236,7 @@ def describe_status(folder: Path) -> str:
 
 def _state(folder: Path, all_done: bool, all_scored: bool) -> str:
     """Whether a run is being decoded now, or what to do next."""
-    if held(folder):
+    if is_locked(folder):
         return "goes on"
     if not all_done:
         return f"stopped; go on with {command_name()} run --resume --out {folder}"
@@ -267,7 +267,7 @@ def finished(folder: Path, config: RunConfig) -> bool:
     return before == config and describe_status(folder).startswith(FINISHED)
 
 
-def held(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a process has locked a run's folder, and so works on it."""
     if not (folder / LOCK).exists():
         return False

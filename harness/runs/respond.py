@@ -16,7 +16,7 @@ from harness.runs.responses import Response, add_unlogged, trace_of
 from model_wrappers import Decoded
 from model_wrappers.chat import response_text
 from model_wrappers.costs import costs_of
-from model_wrappers.trace import EventLog, Floats, How, Ints, Observer
+from model_wrappers.trace import CommitKind, EventLog, Floats, Ints, Observer
 
 # Seconds after which a response that is not recorded is ended.
 TRIAL_SECONDS = 5.0
@@ -49,7 +49,9 @@ class Deadline:
         """Seconds since the start."""
         return time.perf_counter() - self._start_time
 
-    def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
+    def committed(
+        self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[CommitKind]
+    ) -> None:
         self.positions += len(positions)
         if self.elapsed > self._seconds:
             raise OutOfTime

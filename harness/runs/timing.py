@@ -13,13 +13,13 @@ from harness.runs.responses import Response
 # Linux: a folder for each thread of this process.
 THREADS = Path("/proc/self/task")
 # The most times that a disturbed response is timed again.
-AGAIN = 3
+MOST_REPEATS = 3
 # The part of a response's wall-clock that its threads may wait for cores.
-WAITED = 0.05
+MOST_WAITED = 0.05
 # The part of a method's usual share of the cores below which a response is disturbed.
-USUAL = 0.6
+LEAST_SHARE = 0.6
 # Responses of a method that are needed before their median share counts as usual.
-FEWEST = 3
+LEAST_RESPONSES = 3
 
 
 class Timing:
@@ -33,7 +33,7 @@ class Timing:
         self._seconds_again = 0.0
 
     def undisturbed(self, decode: Callable[[], Response]) -> Response:
-        """Decode a response up to 1 + AGAIN times, until it is timed without disturbance.
+        """Decode a response up to 1 + MOST_REPEATS times, until it is timed without disturbance.
 
         Args:
             decode: decodes the response; if its tokens differ, no further timing is tried.
@@ -45,7 +45,7 @@ class Timing:
         quickest = first
         self._seconds += first.item["seconds"]
         shares = self._shares[first.item["method"], first.item["suite"]]
-        for _ in range(AGAIN):
+        for _ in range(MOST_REPEATS):
             # The second bound: on a machine that is always busy a run takes at most twice as long.
             if not is_disturbed(quickest.item, shares) or self._seconds_again > self._seconds:
                 break
@@ -106,9 +106,9 @@ def is_disturbed(item: dict[str, Any], shares: Sequence[float]) -> bool:
     """
     if item.get("throttled"):
         return True
-    if item.get("waited_seconds", 0.0) > WAITED * item["seconds"]:
+    if item.get("waited_seconds", 0.0) > MOST_WAITED * item["seconds"]:
         return True
-    return len(shares) >= FEWEST and _share(item) < USUAL * median(shares)
+    return len(shares) >= LEAST_RESPONSES and _share(item) < LEAST_SHARE * median(shares)
 
 
 def _share(item: dict[str, Any]) -> float:

@@ -71,7 +71,7 @@ SUITE = Suite(
     name="humaneval",
     title="HumanEval",
     configuration="humaneval_gen_8e312c",
-    of_base=(
+    base_fault=(
         "judges chat models, and calls every response of a base model wrong that is the body of a"
         " function alone; opencompass:internal_humaneval_v2_new_gen is for base models"
     ),

@@ -24,9 +24,9 @@ CHANGES = {"plus": "+", "minus": "-", "times": "*"}
 # OpenCompass takes rows 10 to 509 of mbpp.jsonl as the test set.
 FIRST_TEST_ROW = 10
 # The beginnings of the names of the four functions of code-long, ...
-PARTS = ("find", "make", "calc", "solve")
+LONG_PARTS = ("find", "make", "calc", "solve")
 # ... and of the six functions of code-hard.
-MORE = ("find", "make", "pick", "build", "calc", "solve")
+HARD_PARTS = ("find", "make", "pick", "build", "calc", "solve")
 # Names of the list, of its elements, and of the returned value.
 Names = tuple[str, str, str]
 REDUCED = {"sum": "sum", "maximum": "max", "minimum": "min"}
@@ -108,7 +108,9 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
     return defined(name, numbers, lines)
 
 
-def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PARTS) -> Problem:
+def draw_long(
+    rng: Random, suite: str = "code-long", parts: tuple[str, ...] = LONG_PARTS
+) -> Problem:
     """Draw a task of several functions, a sentence for each: pairs that filter a list and change
     its numbers, one that reduces it, and one that calls the others in turn.
 
@@ -220,7 +222,7 @@ SUITE = Suite(
     name="mbpp",
     title="MBPP",
     configuration="mbpp_gen",
-    of_base=(
+    base_fault=(
         "judges a response of a base model that goes on with another task by that task's program"
     ),
     file="mbpp/mbpp.jsonl",
@@ -244,7 +246,7 @@ HARD = Suite(
     LONG.lengths,
     generator=replace(
         LONG_ONES,
-        draw=partial(draw_long, suite="code-hard", parts=MORE),
+        draw=partial(draw_long, suite="code-hard", parts=HARD_PARTS),
         file="code-hard/mbpp.jsonl",
         length=256,
     ),

@@ -113,11 +113,17 @@ def suite_named(name: str) -> Suite:
     if name.startswith(FOREIGN) and name != FOREIGN:
         configuration = name.removeprefix(FOREIGN)
         # A configuration of a suite of ours has the same evaluator, and so its known faults.
-        of_base = next(
-            (suite.of_base for suite in ALL if configuration.startswith(f"{suite.name}_gen")), ""
+        base_fault = next(
+            (suite.base_fault for suite in ALL if configuration.startswith(f"{suite.name}_gen")),
+            "",
         )
         return Suite(
-            name, configuration, FOREIGN_LENGTHS, configuration, foreign=True, of_base=of_base
+            name,
+            configuration,
+            FOREIGN_LENGTHS,
+            configuration,
+            foreign=True,
+            base_fault=base_fault,
         )
     if name not in SUITES:
         fault = f"unknown suite {name}" if name else "--suite names no suite"

@@ -146,7 +146,7 @@ class Suite:
         training: the format of its train file.
         foreign: whether only OpenCompass's configuration of it is known.
         questions: a user's file of problems.
-        of_base: how its evaluator misjudges responses of base models, "" if it does not.
+        base_fault: how its evaluator misjudges responses of base models, "" if it does not.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Suite:
     training: Training | None = None
     foreign: bool = False
     questions: Questions | None = None
-    of_base: str = ""
+    base_fault: str = ""
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
         """Default lengths and options.
@@ -267,7 +267,11 @@ class Suite:
         Args:
             prompt: of the run's configuration; "plain" stands for a base model.
         """
-        return f"{self.configuration} {self.of_base}" if prompt == "plain" and self.of_base else ""
+        return (
+            f"{self.configuration} {self.base_fault}"
+            if prompt == "plain" and self.base_fault
+            else ""
+        )
 
     def runs_code(self) -> bool:
         """Whether an evaluator or postprocessor of the configuration, other than those of CONFINED,

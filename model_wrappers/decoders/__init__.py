@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Function)
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 # Names that `decode` and a command line use for arguments of their own. A registered decoder may
 # have no option of such a name: it could not be given.
-TAKEN = {
+RESERVED_NAMES = {
     "backbone",
     "prompt_ids",
     "method",
@@ -205,7 +205,7 @@ def add_decoder(name: str, decoder: Decoder) -> None:
             raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
     # Reading the options here makes a bad annotation raise now, not at the first call.
-    reserved = [option for option in decoder.options.__struct_fields__ if option in TAKEN]
+    reserved = [option for option in decoder.options.__struct_fields__ if option in RESERVED_NAMES]
     if reserved:
         raise ValueError(
             f"{name}: decode itself takes {', '.join(reserved)}; give the decoder's option another"

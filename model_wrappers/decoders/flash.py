@@ -34,7 +34,7 @@ from model_wrappers.decoders.llada import Choice
 from model_wrappers.options import Count, EndOptions, Positive, Share
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import hold_ends_back, softmax_at
-from model_wrappers.trace import How, Rejected, Window
+from model_wrappers.trace import CommitKind, Rejected, Window
 from model_wrappers.transfers import to_device, to_host
 
 # The first layer whose attention scores count for which tokens are renewed.
@@ -185,7 +185,7 @@ class Canvas:
         after_window_M = self.order_M[:end][self.decoded + self._options.window :]
         return torch.cat([self.order_M[begin : self.decoded], after_window_M])
 
-    def commit(self, drafts: Drafts, how: How) -> None:
+    def commit(self, drafts: Drafts, how: CommitKind) -> None:
         """Commit drafts, which must be the next positions of the order."""
         position_N, token_N, confidence_N = drafts
         self.ids_M[position_N] = token_N

@@ -15,7 +15,7 @@ from model_wrappers.decoders.llada import Choice
 from model_wrappers.decoders.ssd import choices_of, filled, ranked, rejected, verified
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.trace import How, Window
+from model_wrappers.trace import CommitKind, Window
 
 
 class FreeDaveOptions(EndOptions, frozen=True, kw_only=True):
@@ -59,10 +59,10 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
             # The first state is LLaDA's own step; only those after it were drafts.
-            ways: list[How] = [
+            kinds: list[CommitKind] = [
                 "accepted" if number else "unmasked" for number in range(len(resolved))
             ]
-            request.commit(positions, tokens, confidences, ways)
+            request.commit(positions, tokens, confidences, kinds)
             if drafts:
                 if accepted < len(drafts):
                     request.reject(

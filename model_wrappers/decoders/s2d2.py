@@ -32,7 +32,7 @@ from model_wrappers.sampling import (
     speculative_accept,
     token_probs,
 )
-from model_wrappers.trace import Rejected, Window, ways_of
+from model_wrappers.trace import Rejected, Window, commit_kinds
 from model_wrappers.transfers import to_host
 
 
@@ -188,7 +188,7 @@ def commit_accepted(
         draft.at_S[:committed],
         token_S[:committed],
         prob_S[:committed],
-        ways_of(committed, accepted, "corrected"),
+        commit_kinds(committed, accepted, "corrected"),
     )
     if accepted < run:
         request.reject(partial(rejected, draft, accepted, logits_SV))

@@ -18,7 +18,7 @@ from torch import Tensor
 from model_wrappers.decoders.llada import Choice, highest
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.trace import How, Rejected, Window, ways_of
+from model_wrappers.trace import CommitKind, Rejected, Window, commit_kinds
 
 
 class SSDOptions(EndOptions, frozen=True, kw_only=True):
@@ -69,10 +69,10 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
         accepted, chain = verified(nodes_KL, drafts, position_N, choices, ends, request.mask_id)
         # The node after the accepted drafts was run too: what it ranks first is certain.
         resolved = [*drafts[:accepted], *chain[:1]]
-        last_way: How = "corrected" if accepted < len(drafts) else "unmasked"
-        ways = ways_of(len(resolved), accepted, last_way)
+        last_kind: CommitKind = "corrected" if accepted < len(drafts) else "unmasked"
+        kinds = commit_kinds(len(resolved), accepted, last_kind)
         positions, tokens, confidences = map(list, zip(*resolved, strict=True))
-        request.commit(positions, tokens, confidences, ways)
+        request.commit(positions, tokens, confidences, kinds)
         if drafts:
             if accepted < len(drafts):
                 request.reject(

@@ -67,9 +67,9 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             # One forward has both: candidates are read at their own positions, and the block's
             # committed tokens are judged at their masks in the shadow.
             committed = block[~masked_L[block] & ~given_L[block]]
-            read_N = torch.cat([position_N, shadow.of(committed)])
+            read_N = torch.cat([position_N, shadow.mask_indices(committed)])
             logits_NV = choice.cache.logits(
-                shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM
+                shadow.appended_to(x_1L), read_N, shadow.position_M, shadow.visible_MM
             )
             token_N, confidence_N, _ = choice(logits_NV[: len(position_N)])
             shadow_prob_H = confidence_N[:0]
@@ -134,11 +134,11 @@ class Shadow:
         # a step.
         self.visible_MM = visible_MM.to(request.backbone.device, non_blocking=True)
 
-    def of(self, held: Tensor) -> Tensor:
+    def mask_indices(self, position_N: Tensor) -> Tensor:
         """Indices into the M tokens of the masks that judge these positions of the block."""
-        return self._length + (held - self._block[0]) * (1 + self._lead) + self._lead
+        return self._length + (position_N - self._block[0]) * (1 + self._lead) + self._lead
 
-    def behind(self, x_1L: Tensor) -> Tensor:
+    def appended_to(self, x_1L: Tensor) -> Tensor:
         """The sequence with the shadow after it, (1, M)."""
         shadow_1S = torch.full_like(self._at, self._mask_id)[None]
         # The tokens in front of the masks change as the sequence does; every other one is such.

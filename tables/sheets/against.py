@@ -134,7 +134,7 @@ def paper_numbers() -> pd.DataFrame:
     return frame.groupby(["label", "suite"], sort=False, as_index=False).first()
 
 
-def beside_paper(request: TableRequest) -> pd.DataFrame:
+def with_paper_numbers(request: TableRequest) -> pd.DataFrame:
     """The run's rows whose label, decoder and suite the paper has, with the paper's numbers.
 
     Methods from outside the project are added, without numbers of the paper. The suite MEAN is
@@ -161,7 +161,7 @@ def beside_paper(request: TableRequest) -> pd.DataFrame:
 def paper_tables(request: TableRequest) -> Iterator[Table]:
     """The table of the paper's numbers and the run's, if it is wanted and the paper has any of the
     run's rows: for every method a row of the paper's, then one of the run's."""
-    beside = beside_paper(request) if request.paper else pd.DataFrame()
+    beside = with_paper_numbers(request) if request.paper else pd.DataFrame()
     if beside.empty:
         return
     run = request.run

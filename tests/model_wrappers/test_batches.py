@@ -11,7 +11,7 @@ from families import NAMES, tiny
 
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.backbones.plain import Call, PlainForward
-from model_wrappers.batches import MOST, at_once, fitting, in_batch
+from model_wrappers.batches import MOST_AT_ONCE, at_once, fitting, in_batch
 
 LENGTH = 8
 WAYS: list[dict[str, Any]] = [
@@ -181,4 +181,4 @@ def test_as_many_fit_as_their_keys_and_logits_leave_room_for() -> None:
     backbone = tiny("llada")  # 2 layers, 2 heads of 8 for keys, 40 tokens, fp32
     each = 100 * (2 * 2 * 2 * 8 * 4 + 40 * 12)
     assert fitting(backbone, 100, 7 * each) == fitting(backbone, 100, 8 * each - 1) == 7
-    assert fitting(backbone, 100, 0) == 1 and fitting(backbone, 100, 10**15) == MOST
+    assert fitting(backbone, 100, 0) == 1 and fitting(backbone, 100, 10**15) == MOST_AT_ONCE

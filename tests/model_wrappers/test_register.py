@@ -14,7 +14,7 @@ from transformers import Qwen2ForCausalLM
 
 from model_wrappers import METHODS, Backbone, decode, register, register_family
 from model_wrappers.backbones.registry import FAMILIES
-from model_wrappers.decoders import TAKEN, Decoder, add_decoder, decoder_named
+from model_wrappers.decoders import RESERVED_NAMES, Decoder, add_decoder, decoder_named
 from model_wrappers.options import AboveZero, NotNegative, Options, Positive, Share, convert_options
 from model_wrappers.request import Request
 
@@ -290,7 +290,7 @@ def test_an_option_that_decode_takes_itself_is_refused() -> None:
         for name, each in signature(decode).parameters.items()
         if each.kind is not each.VAR_KEYWORD
     }
-    assert own | {"draft", "role"} == TAKEN
+    assert own | {"draft", "role"} == RESERVED_NAMES
 
     class Taken(Options):
         temperature: float = 1.0

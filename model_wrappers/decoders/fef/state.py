@@ -25,7 +25,7 @@ from model_wrappers.sampling import (
     token_probs,
     unranked_ends,
 )
-from model_wrappers.trace import Rejected, Window, ways_of
+from model_wrappers.trace import Rejected, Window, commit_kinds
 from model_wrappers.transfers import to_host
 
 # With an adaptive window a draft is verified if, by the draft probs, all drafts before it are
@@ -177,10 +177,12 @@ class State:
         tokens, confidences, accepted, verified = resolved
         positions = window[: len(tokens)]
         if tokens:
-            ways = ways_of(len(tokens), accepted, "corrected" if self._drafts.tokens else "drawn")
+            kinds = commit_kinds(
+                len(tokens), accepted, "corrected" if self._drafts.tokens else "drawn"
+            )
             if accepted and self._drafts.first_is_target:
-                ways[0] = "known"
-            self._request.commit(positions, tokens, confidences, ways)
+                kinds[0] = "known"
+            self._request.commit(positions, tokens, confidences, kinds)
             if self._options.speculative:
                 self._record(window, resolved)
             self._round += 1

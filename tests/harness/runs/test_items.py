@@ -12,7 +12,7 @@ from harness.options import checked
 from harness.records.schema import RunConfig, SuiteName
 from harness.records.store import read_meta
 from harness.runs.chosen import check_numbers
-from harness.runs.folder import grown
+from harness.runs.folder import continued_options
 from harness.runs.options import RunOptions
 from harness.runs.record import describe_status
 from harness.runs.resolve import resolve
@@ -119,7 +119,7 @@ def test_the_status_counts_the_chosen_items(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_has_its_items_and_those_that_are_named(
     tmp_path: Path, line: tuple[str, ...], expected: dict[str, tuple[int, ...]]
 ) -> None:
-    config = resolve(grown(chosen_run(tmp_path, *line))).config
+    config = resolve(continued_options(chosen_run(tmp_path, *line))).config
     assert config.items == expected
     assert set(config.suites) == set(expected)
     assert read_meta(tmp_path).config.items == {"gsm8k": (1, 4)}
@@ -131,7 +131,7 @@ def test_items_do_not_join_a_run_that_is_numbered_by_its_limit(tmp_path: Path) -
     del record["config"]["items"]
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="choose another --out for --items"):
-        grown(options)
+        continued_options(options)
 
 
 def test_wrong_items_of_other_generated_problems_are_refused(tmp_path: Path) -> None:

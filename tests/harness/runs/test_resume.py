@@ -15,7 +15,7 @@ from harness.records.schema import Method, RunConfig, Setting
 from harness.runs import describe
 from harness.runs.alike import check_workers_alike, device_name
 from harness.runs.describe import made_with, resolved_options
-from harness.runs.folder import begin_meta, grown, unlike_settings
+from harness.runs.folder import begin_meta, continued_options, unlike_settings
 from harness.runs.loading import recorded
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -199,7 +199,7 @@ def test_what_a_run_has_already_joins_what_is_given(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config.to_json()}))
     given = {"methods": "ssd", "suite": "math", "limit": 3, "resume": True, "out": tmp_path}
     options = checked(RunOptions, given)
-    whole = resolve(grown(options)).config
+    whole = resolve(continued_options(options)).config
     assert set(whole.methods) == {"llada", "fef(window=4)", "ssd"}
     assert set(whole.suites) == {"gsm8k", "math"} and whole.limit == 5
     assert unlike_settings(config, whole) == []
@@ -218,9 +218,11 @@ def test_what_is_not_given_is_the_runs(tmp_path: Path) -> None:
     meta = {"schema": 1, "config": run.config.to_json(), "options": run.given}
     (tmp_path / "run.json").write_text(json.dumps(meta))
     alone = checked(RunOptions, {"resume": True, "out": tmp_path})
-    assert resolve(grown(alone)).config == run.config
+    assert resolve(continued_options(alone)).config == run.config
     more = resolve(
-        grown(checked(RunOptions, {"resume": True, "out": tmp_path, "methods": "llada"}))
+        continued_options(
+            checked(RunOptions, {"resume": True, "out": tmp_path, "methods": "llada"})
+        )
     ).config
     assert (
         set(more.methods) == {"ssd", "llada"} and set(more.suites) == {"math"} and more.limit == 4
@@ -242,9 +244,9 @@ def test_a_usual_value_that_is_given_is_no_value_that_is_left_out(tmp_path: Path
         "suite": RunOptions().suite,
         "methods": RunOptions().methods,
     }
-    more = resolve(grown(checked(RunOptions, line))).config
+    more = resolve(continued_options(checked(RunOptions, line))).config
     assert len(more.suites) == 4 and len(more.methods) == 4 and more.temperature == 0.5
-    other = resolve(grown(checked(RunOptions, {**line, "temperature": 0.0}))).config
+    other = resolve(continued_options(checked(RunOptions, {**line, "temperature": 0.0}))).config
     assert "temperature (0.5 there, 0.0 now)" in unlike_settings(run.config, other)
 
 

@@ -23,11 +23,11 @@ from harness.records.store import Recorder, read_run
 from harness.runs.loading import worker_for
 from harness.runs.pool import Chunk
 from harness.runs.responses import Response
-from harness.runs.timing import AGAIN, Timing, fastest_threads, is_disturbed
+from harness.runs.timing import MOST_REPEATS, Timing, fastest_threads, is_disturbed
 
 pytestmark = pytest.mark.disturbed
 
-QUIET, WAITED = 0.0, 0.5
+QUIET, MOST_WAITED = 0.0, 0.5
 
 
 def response(
@@ -62,7 +62,11 @@ def test_a_quiet_response_is_timed_once() -> None:
 
 def test_a_disturbed_response_is_timed_again_until_it_is_quiet() -> None:
     kept, times = timed(
-        Timing(), response(1.0, WAITED), response(0.5, WAITED), response(0.6), response(0.1)
+        Timing(),
+        response(1.0, MOST_WAITED),
+        response(0.5, MOST_WAITED),
+        response(0.6),
+        response(0.1),
     )
     assert (kept["seconds"], times) == (0.6, 3)
     assert "disturbed" not in kept
@@ -70,22 +74,22 @@ def test_a_disturbed_response_is_timed_again_until_it_is_quiet() -> None:
 
 def test_one_that_stays_disturbed_is_marked() -> None:
     kept, times = timed(
-        Timing(), *[response(seconds, WAITED) for seconds in (0.9, 0.2, 0.1, 0.3, 0.1)]
+        Timing(), *[response(seconds, MOST_WAITED) for seconds in (0.9, 0.2, 0.1, 0.3, 0.1)]
     )
-    assert (kept["seconds"], kept["disturbed"], times) == (0.1, True, 1 + AGAIN)
+    assert (kept["seconds"], kept["disturbed"], times) == (0.1, True, 1 + MOST_REPEATS)
 
 
 def test_timing_again_takes_no_longer_than_timing() -> None:
     timing = Timing()
     for _ in range(5):
-        kept, _ = timed(timing, *[response(1.0, WAITED)] * (1 + AGAIN))
+        kept, _ = timed(timing, *[response(1.0, MOST_WAITED)] * (1 + MOST_REPEATS))
         assert kept["disturbed"]
-    kept, times = timed(timing, *[response(1.0, WAITED)] * (1 + AGAIN))
+    kept, times = timed(timing, *[response(1.0, MOST_WAITED)] * (1 + MOST_REPEATS))
     assert times <= 2
 
 
 def test_a_response_with_other_tokens_does_not_stand_for_the_first() -> None:
-    kept, times = timed(Timing(), response(1.0, WAITED), response(0.5, tokens="other"))
+    kept, times = timed(Timing(), response(1.0, MOST_WAITED), response(0.5, tokens="other"))
     assert (kept["seconds"], kept["disturbed"], times) == (1.0, True, 2)
 
 
@@ -100,7 +104,7 @@ def test_the_share_is_compared_with_that_of_the_method_on_the_suite() -> None:
     timing = Timing()
     for _ in range(3):
         timed(timing, response(1.0, None))
-    kept, _ = timed(timing, *[response(1.0, None, share=0.5)] * (1 + AGAIN))
+    kept, _ = timed(timing, *[response(1.0, None, share=0.5)] * (1 + MOST_REPEATS))
     assert kept["disturbed"]
 
 

@@ -13,7 +13,7 @@ from fakes import FixedLogits, RandomConditionals, Recorder, Unmasked, tiny_llad
 from harness.audit.oracle import total_variation
 from model_wrappers import decode
 from model_wrappers.decoders.pc_sampler import read_frequencies
-from model_wrappers.trace import EventLog, How
+from model_wrappers.trace import EventLog
 
 LENGTH = 8
 
@@ -184,7 +184,7 @@ class Order:
         self.positions: list[int] = []
 
     def committed(
-        self, positions: list[int], tokens: list[int], probs: list[float], how: list[How]
+        self, positions: list[int], tokens: list[int], probs: list[float], how: list[str]
     ) -> None:
         self.positions += positions
 

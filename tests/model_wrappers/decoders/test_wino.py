@@ -58,8 +58,10 @@ def shadow_logits(backbone: Backbone, row: list[int]) -> torch.Tensor:
     request = request_for(backbone, row)
     shadow = Shadow(request, torch.tensor(BLOCK))
     cache = NoCache(request.backbone, len(row))
-    read = shadow.of(torch.tensor(HELD))
-    return cache.logits(shadow.behind(request.x_1L), read, shadow.position_M, shadow.visible_MM)
+    read = shadow.mask_indices(torch.tensor(HELD))
+    return cache.logits(
+        shadow.appended_to(request.x_1L), read, shadow.position_M, shadow.visible_MM
+    )
 
 
 def test_a_mask_of_the_shadow_sees_all_but_what_is_at_its_position(backbone: Backbone) -> None:
@@ -100,7 +102,7 @@ def test_the_shadow_does_not_change_what_the_sequence_gives(backbone: Backbone) 
     read = torch.arange(1, len(ROW))
     cache = NoCache(request.backbone, len(ROW))
     logits_NV = cache.logits(
-        shadow.behind(request.x_1L), read, shadow.position_M, shadow.visible_MM
+        shadow.appended_to(request.x_1L), read, shadow.position_M, shadow.visible_MM
     )
     torch.testing.assert_close(
         logits_NV, backbone.logits(request.x_1L)[0, 1:], atol=1e-5, rtol=1e-4
