@@ -123,7 +123,7 @@ def main(line: list[str] | None = None) -> int:
     parts: Iterable[Measured] = gpu_parts(options.device) if options.gpu else [costs(options)]
     for measured, statements in parts:
         for name, table in measured.items():
-            print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
+            print(f"\n{name}\n{table.to_string(index=False, float_format='{:.4g}'.format)}")
         print("", *statements, sep="\n")
         tables = tables | measured
         notes = notes + statements
@@ -242,11 +242,6 @@ def gpu_parts(device: str) -> Iterator[Measured]:
         torch.cuda.empty_cache()
     if failed:
         raise UserError(f"not measured: {', '.join(failed)}")
-
-
-def shown(number: float) -> str:
-    """A number as text: two decimals, or three significant digits below 1."""
-    return f"{number:.2f}" if number == 0 or abs(number) >= 1 else f"{number:.3g}"
 
 
 if __name__ == "__main__":

@@ -83,7 +83,10 @@ def provenance(description: Mapping[str, Any], machine: bool) -> Table:
     options = (description.get("code") or {}).get("options") or {}
     for method, suites in options.items():
         for suite, values in suites.items():
-            table[f"options.{method}.{suite}"] = values
+            # One by one: an option that an older record lacks is at its default, which changed no
+            # token when the option came.
+            for name, value in values.items():
+                table[f"options.{method}.{suite}.{name}"] = value
     # By file name and hash: a plugin may lie in another folder in the next session.
     for plugin in description.get("plugins", []):
         table[f"plugins.{Path(plugin['path']).name}"] = plugin["sha256"]

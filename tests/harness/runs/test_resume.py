@@ -123,6 +123,16 @@ def test_another_default_of_an_option_is_refused(
         begun.again()
 
 
+def test_an_option_that_came_later_does_not_end_a_run(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its default changed no token when it came."""
+    monkeypatch.setattr(
+        describe, "resolved_options", lambda *_: {"fef-2": {"gsm8k": {"window": 16, "later": 0}}}
+    )
+    assert begun.again() == []
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
