@@ -310,7 +310,8 @@ def _kind(name: str, method: Method) -> tuple[str, ...]:
     options = settings_of(method)
     verification = str(options.get("verify"))
     if TUNED in name:
-        return method.method, TUNED, verification, str(options.get("acceptance"))
+        rule = f"{options.get('acceptance')} {options.get('fallback')}"
+        return method.method, TUNED, verification, rule
     if options.get("cache") in ("prefix", "dual"):
         return (f"{options['cache']} cache",)
     return method.method, method.role, verification
