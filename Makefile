@@ -87,7 +87,7 @@ check: $(VENV)/.installed
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-# Runs of several samples, one for each temperature, have one figure. Two goals of the claims are not shown, which ends
+# Runs of several samples, one for each temperature, have one figure. A goal of the claims is not shown, which ends
 # their command with 1.
 tables: $(VENV)/.installed
 	$(BIN)/python tables/render.py $(RUN) --paper --measures --pdf

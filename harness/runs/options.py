@@ -14,7 +14,7 @@ from harness.options import UNSAFE_HELP, option
 from harness.suites.registry import PAPER_SUITES
 
 # Options that --resume takes from run.json if they are not given. Not among them: what a run gets
-# more of (methods, suite, items, plugin), and what is this session's alone (out, workers, quiet).
+# more of (methods, suite, items, plugin), and what each command says anew (out, workers, quiet).
 RESUMED = (
     "model",
     "data",

@@ -17,6 +17,7 @@ from harness.cli import COMMANDS, main
 from harness.errors import UserError
 from harness.options import checked, option, parsed
 from harness.runs.options import RunOptions
+from model_wrappers.options import first_few
 
 VALUES: dict[str, Any] = {
     **{"model": "nano-long", "limit": 3, "temperature": 0.5, "plugin": ("a.py", "b.py")},
@@ -176,3 +177,10 @@ def test_a_command_does_what_its_file_does_and_no_other_is_known(
     assert "fef-two-stream" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no command runs; did you mean run"):
         main(["runs"])
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, ""), (2, "0, 1"), (3, "0, 1, 2"), (4, "0, 1, 2 and 1 more")]
+)
+def test_the_first_of_many_names_are_shown_and_the_others_counted(count: int, text: str) -> None:
+    assert first_few(range(count), most=3) == text

@@ -255,6 +255,24 @@ def test_a_value_that_was_not_set_is_the_recorded_one(tmp_path: Path) -> None:
     assert by_option(run, "rate", None) == {"mine": {1: "mine", 2: "mine(rate=2)"}}
 
 
+def test_a_decoder_tuned_with_another_fallback_is_another_series(tmp_path: Path) -> None:
+    lengths = {"gen_length": 48, "block_length": 48}
+    setting = {**lengths, "options": {"fallback": "leftmost"}}
+    tuned: dict[str, Any] = {
+        "threshold-tuned-fast": {"label": "Threshold, tuned (fast)", "method": "threshold"},
+        "fork-tuned-fast": {
+            "label": "Fork-dLLM, tuned (fast)",
+            "method": "threshold",
+            "suites": {"gsm8k": setting, "math": setting},
+        },
+    }
+    assert series_of(run_with(tmp_path, "llada", **tuned), {}) == {
+        "LLaDA": ["llada"],
+        "Threshold, tuned": ["threshold-tuned-fast"],
+        "Fork-dLLM, tuned": ["fork-tuned-fast"],
+    }
+
+
 def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) -> None:
     def tuned(decoder: str, label: str, *names: str) -> dict[str, dict[str, str]]:
         return {
