@@ -3,7 +3,9 @@
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import ROOT
@@ -23,7 +25,14 @@ def test_the_first_example_shows_what_it_prints() -> None:
     assert {"README.md", "records.md", "usage.md"} <= {name for name, _, _ in EXAMPLES}
 
 
-@pytest.mark.parametrize(("page", "code", "said"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
+def examples() -> Iterator[Any]:
+    """The examples by page; those that run several methods at night."""
+    for name, code, said in EXAMPLES:
+        marks = [pytest.mark.slow] if name == "usage.md" else []
+        yield pytest.param(name, code, said, marks=marks, id=name)
+
+
+@pytest.mark.parametrize(("page", "code", "said"), examples())
 def test_an_example_prints_what_the_page_shows(
     page: str, code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def prompts(nano: Backbone, suite: str, split: str, count: int) -> list[torch.Te
 
 
 @pytest.mark.parametrize(("suite", "item"), cases("gsm8k", "humaneval", "math", "mbpp"))
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_greedy_fef_tokens_are_those_without_speculation(suite: str, item: int, steps: int) -> None:
     nano = load_backbone("nano")
     variants = [{"window": window} for window in (1, 4, 8, 16)] + [{"draft": CausalDraft(nano)}]

@@ -4,6 +4,7 @@ measure a token."""
 import shutil
 from pathlib import Path
 
+import pytest
 from rendering import render
 
 from harness import run
@@ -12,6 +13,7 @@ from harness.records.store import read_run
 from model_wrappers.backbones.registry import SHIPPED
 
 
+@pytest.mark.slow
 def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> None:
     folder = shutil.copytree(SHIPPED["nano-ar"], tmp_path / "other")
     template = folder / "chat_template.jinja"

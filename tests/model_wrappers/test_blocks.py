@@ -246,8 +246,7 @@ def before_masks(model: Backbone, ids_L: torch.Tensor, grid: Grid, at: int) -> t
 VARIANTS: list[Any] = [
     {"speculative": False},
     *({"window": window, "draft": False} for window in (1, 2)),
-    {"window": 1, "draft": True},
-    pytest.param({"window": 2, "draft": True}, marks=pytest.mark.slow),
+    *(pytest.param({"window": window, "draft": True}, marks=pytest.mark.slow) for window in (1, 2)),
     {"window": 2, "skip_root_row": True, "reuse_drafts": True, "adaptive_window": True},
 ]
 

@@ -52,7 +52,7 @@ def test_greedy_tokens_are_sequential_decodings(
 
 @pytest.mark.parametrize("savings", SAVINGS, ids=str)
 @pytest.mark.parametrize("chain", chains([None, 5], [0.0, 0.2]), ids=str)
-@pytest.mark.parametrize("block_length", [16, 8])
+@pytest.mark.parametrize("block_length", [pytest.param(16, marks=pytest.mark.slow), 8])
 def test_greedy_tokens_are_the_same_for_every_window_draft_and_saving(
     prompt: torch.Tensor, block_length: int, chain: dict[str, Any], savings: dict[str, bool]
 ) -> None:
@@ -73,7 +73,9 @@ def test_greedy_tokens_are_the_same_for_every_window_draft_and_saving(
         pytest.param({"window": 4}, marks=pytest.mark.slow),
         {"window": 2, "draft": tiny_llada(2, vocab_size=3)},
         pytest.param({"window": 2, "adaptive_window": True}, marks=pytest.mark.slow),
-        {"window": 4, "skip_root_row": True, "adaptive_window": True},
+        pytest.param(
+            {"window": 4, "skip_root_row": True, "adaptive_window": True}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_law_is_sequential_decodings(
@@ -94,10 +96,9 @@ def test_the_law_of_two_steps_is_that_of_sequential_decoding(
     assert total_variation(measured, sequential_law(small, PROMPT.tolist(), 2, 1.0, steps=2)) < 1e-5
 
 
-@pytest.mark.parametrize("doubt", [pytest.param(0.0, marks=pytest.mark.slow), 0.65])
-@pytest.mark.parametrize(
-    "order", [pytest.param("left-to-right", marks=pytest.mark.slow), "confidence"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("doubt", [0.0, 0.65])
+@pytest.mark.parametrize("order", ORDERS)
 def test_a_broken_residual_shows(
     small: Backbone, broken_residual: None, order: str, doubt: float
 ) -> None:

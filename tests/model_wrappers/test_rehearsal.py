@@ -97,7 +97,7 @@ def cases() -> Iterator[Any]:
     for method, options in ways():
         for temperature in (0.0, 1.0):
             is_slow = "cache" in options and method != "wino"
-            is_slow |= temperature > 0 and method not in ("llada", "fef", "s2d2", "ar")
+            is_slow |= temperature > 0 and method not in ("llada", "ar")
             marks = [pytest.mark.slow] if is_slow else []
             yield pytest.param(method, options, temperature, marks=marks)
 

@@ -32,7 +32,13 @@ def test_tokens_of_tiny_checkpoints_are_the_official_ones(
         assert ours == golden["tokens"][f"{family} {name}"], name
 
 
-@pytest.mark.parametrize("name", cases.SAMPLED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "alg_temp" in name else [])
+        for name in cases.SAMPLED
+    ],
+)
 def test_the_official_sampler_draws_by_our_law(golden: dict[str, Any], name: str) -> None:
     backbone = cases.conditionals()
 

@@ -121,6 +121,7 @@ def test_divergence_is_given_for_exact_laws_only(results: list[Result]) -> None:
     assert (table["KL"].notna() == exact).all() and (table["95% bound"].isna() == exact).all()
 
 
+@pytest.mark.slow
 def test_an_inexact_fef_is_reported(tmp_path: Path) -> None:
     with broken_residual():
         failures = law_failures(audit_law(2, 2, SMALL, tmp_path, fef_only))

@@ -62,6 +62,7 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
 
 
 # --gpu
+@pytest.mark.slow
 def test_a_part_that_fails_is_named_and_others_are_recorded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

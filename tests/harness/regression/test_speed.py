@@ -67,6 +67,7 @@ def test_a_method_that_gained_less_than_llada_has_not_become_slower(
     assert verdicts.to_dict() == {"llada": "ok", "fef-2": verdict}
 
 
+@pytest.mark.slow
 def test_a_side_answers_with_tokens_or_with_its_error() -> None:
     request = {
         **{"model": str(ROOT / "model_wrappers" / "nano"), "draft": None, "prompt": [5, 6, 7]},

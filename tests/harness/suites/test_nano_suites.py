@@ -25,6 +25,8 @@ from model_wrappers import load_backbone
 # of the problems of the suites before
 SHOT = [name for name in GENERATED if name.endswith("-4shot")]
 OWN = [name for name in GENERATED if name not in SHOT]
+# Those whose problems take seconds to make.
+LARGE = ("code-hard", "code-long")
 
 
 @cache
@@ -39,7 +41,10 @@ def test_problems_are_the_same_for_the_same_arguments(suite: str) -> None:
     assert list(problems(suite, "dev", 20)) != list(problems(suite, "dev", 20, seed=1))
 
 
-@pytest.mark.parametrize("suite", OWN)
+@pytest.mark.parametrize(
+    "suite",
+    [pytest.param(suite, marks=[pytest.mark.slow] if suite in LARGE else []) for suite in OWN],
+)
 def test_splits_never_share_what_is_asked(suite: str) -> None:
     keys = {
         split: {problem.key for problem in all_of(suite, split)}

@@ -467,6 +467,7 @@ def test_a_llada_becomes_a_llama_of_its_weights_that_sees_the_past_alone() -> No
         )
 
 
+@pytest.mark.slow
 def test_a_trained_llama_decodes_and_is_trained_by_no_other_objective(tmp_path: Path) -> None:
     small = replace(
         PRESETS["nano-ar"], init=None, size=TINY, batch=4, warmup=1, steps=2, examples=8

@@ -81,7 +81,9 @@ def theirs(model: Backbone, **options: Any) -> tuple[list[int], int]:
     return out.sequences[0, len(PROMPT) :].tolist(), len(passes)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]
+)
 @pytest.mark.parametrize("options", CASES, ids=str)
 def test_tokens_and_passes_are_those_of_generate(options: dict[str, Any], seed: int) -> None:
     model = tiny("diffusion_gemma", seed)

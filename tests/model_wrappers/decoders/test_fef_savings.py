@@ -52,7 +52,9 @@ def test_greedy_tokens_stay(
 
 
 @savings_at_night(2)
-@pytest.mark.parametrize("window", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
+@pytest.mark.parametrize(
+    "window", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3))]
+)
 @pytest.mark.parametrize("draft", [None, unlike()], ids=["own draft", "other draft"])
 def test_law_of_one_step_stays(
     monkeypatch: pytest.MonkeyPatch,
@@ -79,6 +81,7 @@ def test_law_of_two_steps_stays(
     assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("savings", [{"reuse_drafts": True}, FAST])
 def test_a_broken_residual_shows_with_savings_too(
     broken_residual: None, monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool]
