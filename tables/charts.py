@@ -11,9 +11,8 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from harness.measures.intervals import UNTIMED, tradeoff
 from harness.measures.parallelism import by_option, series_of
@@ -92,7 +91,7 @@ def looks() -> Iterator[dict[str, Any]]:
 Looks = dict[str, dict[str, Any]]
 
 
-def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, Looks]:
+def looks_of(run: Run, named: Mapping[str, str]) -> tuple[Looks, Looks]:
     """The looks of a run's series by title, and of its methods by name.
 
     They are the same in all figures of a run, and those of a series also are its first method's.
@@ -101,7 +100,7 @@ def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, L
         run: as read.
         named: patterns of methods by the title of a series, for `series_of`.
     """
-    series = series_of(run, named or {})
+    series = series_of(run, named)
     titles = {names[0]: title for title, names in series.items() if names}
     others = [name for name in run.config.methods if name not in titles]
     # One iterator for both, so that no method looks like another's series.
@@ -112,17 +111,9 @@ def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, L
     return by_title, by_name
 
 
-def plain_log(axis: Axis, subs: Sequence[float], base: int = 10, unit: str = "") -> None:
-    """Ticks of a logarithmic axis at the multiples `subs` of powers of `base`, as plain numbers."""
-    axis.set_major_locator(LogLocator(base=base, subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
 # Line styles of the acceptance expected under independence, one per method.
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))
 MOST_CURVES = len(EXPECTED_LINES)
-MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
 def tradeoff_of(run: Run) -> tuple[pd.DataFrame, list[str]]:
@@ -133,36 +124,7 @@ def tradeoff_of(run: Run) -> tuple[pd.DataFrame, list[str]]:
     return frame.set_index("method"), left_out
 
 
-def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
-    """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a
-    timed run."""
-    frame, left_out = tradeoff_of(run)
-    need(
-        len(frame) <= MOST_METHODS,
-        f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn",
-    )
-    labels = method_labels(run)
-    look = looks_of(run, series)[1]
-    figure, axes = new_figure(2.3, entries=[labels[method] for method in frame.index])
-    axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
-    for method in frame.index:
-        point = series_of_rows(labels[method], frame.loc[[method]], "speedup", "accuracy")
-        draw(axes, point, linestyle="none", **look[method])
-    # A tick at every doubling, and one between where these would be few.
-    narrow = frame["speedup"].max() < 4 * frame["speedup"].min()
-    axes.set(xscale="log", xlabel="wall-clock speedup over LLaDA", ylabel=_accuracy_label(run))
-    plain_log(axes.xaxis, (1, 1.5) if narrow else (1,), base=2, unit="x")
-    axes.xaxis.set_minor_locator(NullLocator())
-    legend_below(figure, axes)
-    return figure, left_out
-
-
-def _accuracy_label(run: Run) -> str:
-    several = run.items["suite"].nunique() > 1
-    return "accuracy, mean over suites (%)" if several else "accuracy (%)"
-
-
-def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
+def draw_acceptance(run: Run, named: Mapping[str, str]) -> Drawn:
     """Acceptance by position in the window over all suites, and what independence predicts.
 
     Above: of tested drafts, below: of all proposed ones. At most four methods are drawn, FeF-DLLM's
@@ -179,7 +141,7 @@ def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
     # Each method has two entries in the legend: measured, and expected under independence.
     entries = [draft.tested.name for draft in shown for _ in range(2)]
     figure, (above, below) = new_figure(3.0, rows=2, entries=entries)
-    look_by_name = looks_of(run, series)[1]
+    look_by_name = looks_of(run, named)[1]
     for draft, line in zip(shown, EXPECTED_LINES, strict=False):
         look = look_by_name[draft.method]
         style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
@@ -267,7 +229,7 @@ def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
         names = [f"pass_at_{k}" for k in counts]
         frame = sampled(run, {str(k): k for k in counts}).reindex(columns=[*PAIR, *names])
         means = over_suites(frame, list(suite_titles(run)), names)
-        look_by_name = looks_of(run)[1]
+        look_by_name = looks_of(run, {})[1]
         for method, heights in zip(means.index, means.to_numpy(), strict=True):
             line = Series(method_labels(run)[method], counts, heights)
             draw(axes, line, linestyle="-", **look_by_name[method])

@@ -21,10 +21,10 @@ from tables.charts import (
     Skipped,
     draw_acceptance,
     draw_pass_at_k,
-    draw_tradeoff,
     draw_window_size,
     looks_of,
 )
+from tables.fronts import draw_front
 from tables.series import PALETTE
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
@@ -112,12 +112,12 @@ def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
     assert len(frame) == 3 and left_out == ["without MATH: LLaDA is not scored there"]
     without = run.items[run.items["method"] != "llada"]
     with pytest.raises(Skipped, match="no scored items of LLaDA"):
-        draw_tradeoff(Run(run.folder, run.meta, without, run.windows))
+        draw_front(Run(run.folder, run.meta, without, run.windows), None, {})
 
 
 def test_acceptance_lines_are_the_counts_and_alpha_to_the_position(tmp_path: Path) -> None:
     run = sized_run(tmp_path, ("fef-2", "fef-4", "fef-4(window=4)"))
-    figure, _ = draw_acceptance(run)
+    figure, _ = draw_acceptance(run, {})
     above, below = figure.axes
     windows = fef_windows(run)
     assert "FEF-4(WINDOW=4)" not in lines_of(above)  # a row of an ablation alone
@@ -168,7 +168,7 @@ def test_figures_that_need_seconds_are_not_drawn_without(
     said = capsys.readouterr().out.splitlines()
     why = "the run's seconds were not measured for comparison"
     skipped = [line.split(":")[0] for line in said if line.endswith(why)]
-    assert skipped == ["tradeoff", "window-size", "anchor", "front", "front-gsm8k", "front-math"]
+    assert skipped == ["window-size", "anchor", "front", "front-gsm8k", "front-math"]
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
     assert tradeoff(run)[0].empty
 
@@ -207,7 +207,6 @@ def test_the_command_writes_what_it_can_the_same_twice(
     for out in ("one", "two"):
         assert cli.main([*command, str(tmp_path / out)]) == 0
     names = {
-        "tradeoff",
         "acceptance",
         "window-size",
         "front",
@@ -226,7 +225,7 @@ def test_the_command_writes_what_it_can_the_same_twice(
     assert cli.main([str(bare.folder)]) == 0
     said = capsys.readouterr().out
     assert "acceptance: skipped, no method" in said and "window-size: skipped, it takes two" in said
-    assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"tradeoff"}
+    assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"front", "front-gsm8k"}
 
 
 # Colors: seen on paper and on a dark page, and told apart by every eye
