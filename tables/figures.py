@@ -4,13 +4,12 @@
     python tables/figures.py results/runs/NAME --against-option tau
     python tables/figures.py --out FOLDER --pass-at-k RUN RUN
 
-Writes `front` (accuracy against time), `acceptance` (by position in the window), `window-size`
-(committed length and speedup), of decoders at several settings `anchor` and `parallelism` (accuracy
-against tokens a forward pass); `front` and `parallelism` for each suite as well. With --pass-at-k
-RUN RUN ... `pass-at-k`: what several samples solve, a panel for each run. With --against-option
-NAME also `option-NAME`: accuracy and speedup against an option that decoders have several values
-of. A figure without its records is skipped with a line that says why. The same records give the
-same bytes.
+Writes `front` (accuracy against time), of decoders at several settings `parallelism` (accuracy
+against tokens a forward pass), both for each suite as well, and `anchor` (accuracy and speedup).
+With --pass-at-k RUN RUN ... `pass-at-k`: what several samples solve, a panel for each run. With
+--against-option NAME also `option-NAME`: accuracy and speedup against an option that decoders have
+several values of. A figure without its records is skipped with a line that says why. The same
+records give the same bytes.
 """
 
 import sys
@@ -103,8 +102,6 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
     if run.items.empty:
         raise UserError(f"{run.folder} holds no items yet; there is nothing to draw")
     drawings: dict[str, Drawing] = {
-        "acceptance": partial(charts.draw_acceptance, run, series),
-        "window-size": partial(charts.draw_window_size, run),
         "anchor": partial(charts.draw_option, run, "anchor", charts.WHOLE, charts.ANCHOR),
         "parallelism": partial(fronts.draw_parallelism, run, None, series),
         "front": partial(fronts.draw_front, run, None, series),

@@ -58,7 +58,7 @@ def draw_front(run: Run, suite: str | None, named: Mapping[str, str]) -> Drawn:
         ]
     rows_of = _rows_by_series(frame, series_of(run, named))
     figure, axes = new_figure(2.3, entries=list(rows_of))
-    look = looks_of(run, named)[0]
+    look = looks_of(run, named)
     dashes = itertools.cycle(("-", "--", ":"))
     for (title, rows), dash in zip(rows_of.items(), dashes, strict=False):
         names = list(rows.index)
@@ -143,7 +143,7 @@ def draw_parallelism(run: Run, suite: str | None, named: Mapping[str, str]) -> D
         series[str(title)] = series_of_rows(name, curve, "tpf", "accuracy")
     need(series, "no decoder has two settings that were scored beside LLaDA")
     figure, axes = new_figure(2.3, entries=[points.name for points in series.values()])
-    look = looks_of(run, named)[0]
+    look = looks_of(run, named)
     for title, points in series.items():
         draw(axes, points, linewidth=0.7, **look[title])
     axes.set(xlabel="content tokens a forward pass", ylabel=label)
