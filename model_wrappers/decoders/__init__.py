@@ -114,8 +114,7 @@ class Decoder:
 
     def __call__(self, request: Request, options: Options) -> None:
         """Fill the response of a request."""
-        positional, named = self.signature.arguments(options)
-        self.function(request, *positional, **named)
+        self.function(request, **self.signature.arguments(options))
 
 
 def _built_in(name: str, file: str | None = None, **traits: Any) -> Decoder:

@@ -63,8 +63,8 @@ def test_what_is_no_request_is_refused_with_what_is_valid(
         (torch.zeros(0, dtype=torch.long), "empty prompt"),
         (torch.ones(57, dtype=torch.long), "limit of 64"),
         (torch.tensor([1, 40]), "vocabulary of 40"),
-        (torch.tensor([1.0, 2.0]), r"integers of shape \(P,\) or \(1, P\)"),
-        (torch.ones(2, 3, dtype=torch.long), r"\(1, P\)"),
+        (torch.tensor([1.0, 2.0]), "must be 2 integers in one row"),
+        (torch.ones(2, 3, dtype=torch.long), "must be 6 integers in one row"),
     ],
 )
 def test_bad_prompts_are_refused(tiny: Backbone, ids: torch.Tensor, reason: str) -> None:
