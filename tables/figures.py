@@ -28,7 +28,7 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
 from harness.records.store import Run
-from tables import charts, fronts
+from tables import charts
 
 STYLE = Path(__file__).with_name("paper.mplstyle")
 # Without dates, so that the same records give the same bytes
@@ -103,16 +103,16 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
         raise UserError(f"{run.folder} holds no items yet; there is nothing to draw")
     drawings: dict[str, Drawing] = {
         "anchor": partial(charts.draw_option, run, "anchor", charts.WHOLE, charts.ANCHOR),
-        "parallelism": partial(fronts.draw_parallelism, run, None, series),
-        "front": partial(fronts.draw_front, run, None, series),
+        "parallelism": partial(charts.draw_parallelism, run, None, series),
+        "front": partial(charts.draw_front, run, None, series),
     }
     if option:
         drawings[f"option-{option}"] = partial(charts.draw_option, run, option)
     # A run that is not finished has suites without items.
     ran = set(run.items["suite"].unique())
     for suite in (suite for suite in suite_titles(run) if suite in ran):
-        drawings[f"front-{suite}"] = partial(fronts.draw_front, run, suite, series)
-        drawings[f"parallelism-{suite}"] = partial(fronts.draw_parallelism, run, suite, series)
+        drawings[f"front-{suite}"] = partial(charts.draw_front, run, suite, series)
+        drawings[f"parallelism-{suite}"] = partial(charts.draw_parallelism, run, suite, series)
     return drawings
 
 

@@ -18,10 +18,10 @@ from harness.records.store import Run, write_meta
 from tables import figures as cli
 from tables.charts import (
     Skipped,
+    draw_front,
     draw_pass_at_k,
     looks_of,
 )
-from tables.fronts import draw_front
 from tables.series import PALETTE
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}

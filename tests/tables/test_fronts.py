@@ -22,9 +22,11 @@ from harness.runs.selection import methods_named
 from tables import figures
 from tables.charts import (
     WHOLE,
+    draw_front,
     draw_option,
+    draw_parallelism,
+    front_of,
 )
-from tables.fronts import draw_front, draw_parallelism, front_of
 
 
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
