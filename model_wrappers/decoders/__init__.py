@@ -324,11 +324,6 @@ def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]
     return method[0], dict(method[1])
 
 
-def name_of(method: Method) -> str:
-    """The name of a method in messages."""
-    return method if isinstance(method, str) else decoder_named(method).name
-
-
 def file_of(function: Function) -> str:
     """The file that a function was defined in; "" if it has none, as a built-in function."""
     inner = function_of(function)
