@@ -139,6 +139,10 @@ def _request(
         if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != value:
             raise ValueError(f"draft must be a backbone with the target's {name}, {value}")
     target, draft = ledgers(backbone, draft_model, start, blocks)
+    if decoder.needs_extend and not target.can_extend:
+        raise ValueError(
+            f"{decoder.name} needs a backbone with an attention mask (a method `extend`)"
+        )
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     end = x_1L.shape[1]
     grid = target.grid if isinstance(target, BlockLedger) else None

@@ -24,7 +24,6 @@ from torch import Tensor
 from model_wrappers.api import check_options, check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor, text_ids
-from model_wrappers.options import note
 from model_wrappers.text_model import TextModel, sampled, stops_of
 from model_wrappers.trace import SIDE_FILE
 
@@ -110,8 +109,6 @@ class DiffusionModel(TextModel, BaseModel):
         Raises:
             ValueError: a prompt is too long.
         """
-        if min_out_len is not None and min_out_len > 1:
-            note(f"min_out_len={min_out_len} is not used: a response may end at any token")
         length, _ = self.lengths(max_out_len)
         decoded, costs = self.responses(
             [self._fitted(turns, length) for turns in inputs], max_out_len

@@ -40,7 +40,6 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
         ({"remask_fraction": 1.5}, r"\[0, 1\]"),
         ({"method": "llada", "steps": 3, "block_length": 4}, "multiple of the 2 blocks"),
         ({"method": "llada", "steps": 16}, "at most the response length 8"),
-        ({"window": 65}, "window=65 exceeds the model's limit of 64 tokens"),
         # Options of FeF-DLLM that do not go together.
         ({"speculative": False, "skip_root_row": True}, "speculative=True"),
         ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),

@@ -262,10 +262,6 @@ def make_verifier(request: Request, options: FeFOptions) -> FullVerifier:
         ValueError: the backbone does not support the options.
     """
     backbone = request.backbone
-    if backbone.max_length is not None and options.window > backbone.max_length:
-        raise ValueError(
-            f"window={options.window} exceeds the model's limit of {backbone.max_length} tokens"
-        )
     if options.verify == "full":
         return FullVerifier(request, options)
     if not backbone.can_extend:
