@@ -118,7 +118,8 @@ def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
         names = [f"pass_at_{k}" for k in counts]
         frame = sampled(run, {str(k): k for k in counts}).reindex(columns=[*PAIR, *names])
         means = over_suites(frame, list(suite_titles(run)), names)
-        for (method, heights), look in zip(means.iterrows(), looks(), strict=False):
+        rows = zip(means.index, means.to_numpy(), looks(), strict=False)
+        for method, heights, look in rows:
             line = Series(method_labels(run)[method], counts, heights)
             draw(axes, line, linestyle="-", **look)
         axes.set(title=f"temperature {run.config.temperature:g}", ylabel="pass@k (%)")
