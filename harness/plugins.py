@@ -39,7 +39,6 @@ from model_wrappers.decoders import (
     Decoder,
     check_label,
     file_of,
-    name_of,
 )
 from model_wrappers.decoders.files import import_file
 from model_wrappers.options import convert_options
@@ -202,7 +201,7 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
     if not lines and isinstance(error, ValueError):
         return None
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
-    return f"plugin {where}: decoder {name_of(decoder)}: {type(error).__name__}: {error}"
+    return f"plugin {where}: decoder {decoder.name}: {type(error).__name__}: {error}"
 
 
 def _check_name(kind: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:

@@ -139,6 +139,10 @@ def _request(
         if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != value:
             raise ValueError(f"draft must be a backbone with the target's {name}, {value}")
     target, draft = ledgers(backbone, draft_model, start, blocks)
+    if decoder.needs_extend and not target.can_extend:
+        raise ValueError(
+            f"{decoder.name} needs a backbone with an attention mask (a method `extend`)"
+        )
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     end = x_1L.shape[1]
     grid = target.grid if isinstance(target, BlockLedger) else None
@@ -216,29 +220,23 @@ def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
     Raises:
         ValueError: the decoder is for other models.
     """
-    problem = _unfit_attention(decoder, blocks)
-    if blocks is not None and blocks.causal:
-        if not decoder.causal:
-            problem = "decodes diffusion models, and this one is autoregressive: use ar"
-    elif decoder.causal:
+    is_causal = blocks is not None and blocks.causal
+    has_canvases = blocks is not None and not blocks.masks and not is_causal
+    problem = None
+    if is_causal and not decoder.causal:
+        problem = "decodes diffusion models, and this one is autoregressive: use ar"
+    elif decoder.causal and not is_causal:
         problem = "decodes autoregressive models, and this is a diffusion model"
-    elif blocks is not None and not blocks.masks:
-        if not decoder.canvases:
-            problem = "reads masks, and this model has none, it denoises random tokens: use renoise"
-    elif decoder.canvases:
+    elif has_canvases and not decoder.canvases:
+        problem = "reads masks, and this model has none, it denoises random tokens: use renoise"
+    elif decoder.canvases and not has_canvases:
         problem = "decodes models that denoise random tokens, and this one has a mask"
+    elif decoder.blocks_only and blocks is None:
+        problem = "decodes models that attend in blocks; this one attends to the whole sequence"
+    elif decoder.whole_sequence and blocks is not None:
+        problem = f"attends to the whole sequence, and the model in blocks of {blocks.length}"
     if problem is not None:
         raise ValueError(f"{decoder.name} {problem}")
-
-
-def _unfit_attention(decoder: Decoder, blocks: Blocks | None) -> str | None:
-    """Why a decoder does not fit a mask model's attention, as an error message; None if it fits."""
-    if blocks is None:
-        if decoder.blocks_only:
-            return "decodes models that attend in blocks; this one attends to the whole sequence"
-    elif decoder.whole_sequence and not blocks.causal:
-        return f"attends to the whole sequence, and the model in blocks of {blocks.length}"
-    return None
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
@@ -276,15 +274,10 @@ def _check_response(
     outside = after_L[(after_L < 0) | (after_L >= backbone.vocab_size)].tolist()
     masks = int((after_L[start:] == backbone.mask_id).sum())
     problem = None
-    if changed and changed[0] < start:
+    if changed:
         problem = (
-            f"changed the prompt, at position {changed[0]} of the sequence: it may write from"
-            f" position {start} on"
-        )
-    elif changed:
-        problem = (
-            f"changed position {changed[0] - start} of the response, which was given: it may fill"
-            " masks alone"
+            f"changed position {changed[0]} of the sequence: it may fill masks alone, from position"
+            f" {start} on"
         )
     elif outside:
         problem = (
@@ -310,8 +303,7 @@ def _prompt(prompt_ids: Tensor | list[int], backbone: BackboneLike, gen_length: 
         ) from error
     if not ids.numel():
         raise ValueError("empty prompt: prompt_ids has no tokens")
-    row = ids[0] if ids.dim() == 2 and len(ids) == 1 else ids
-    ids_1P = _ids("prompt_ids", row, (row.numel(),), "(P,) or (1, P)", backbone)
+    ids_1P = _ids("prompt_ids", ids, ids.numel(), backbone)
     limit = getattr(backbone, "max_length", None)
     length = ids_1P.shape[1]
     if limit is not None and length + gen_length > limit:
@@ -326,24 +318,19 @@ def _response(given: Tensor | None, backbone: BackboneLike, gen_length: int) -> 
     """The response before decoding: the given one, or masks, as (1, gen_length) on the CPU."""
     if given is None:
         return torch.full((1, gen_length), backbone.mask_id)
-    shape = (gen_length,)
-    ids_1G = _ids("given", torch.as_tensor(given), shape, str(shape), backbone)
+    ids_1G = _ids("given", torch.as_tensor(given), gen_length, backbone)
     if not bool((ids_1G == backbone.mask_id).any()):
         raise ValueError(f"given holds no mask (id {backbone.mask_id}): nothing is left to predict")
     return ids_1G
 
 
-def _ids(
-    name: str, ids: Tensor, shape: tuple[int, ...], words: str, backbone: BackboneLike
-) -> Tensor:
-    """Token ids (N,) of the right shape and range, as (1, N) on the CPU.
-
-    words: the shape for messages.
-    """
-    if ids.dtype not in (torch.int64, torch.int32) or ids.shape != shape:
+def _ids(name: str, ids: Tensor, length: int, backbone: BackboneLike) -> Tensor:
+    """Token ids (length,) or (1, length) of the vocabulary, as (1, length) on the CPU."""
+    is_shaped = ids.shape in ((length,), (1, length))
+    if ids.dtype not in (torch.int64, torch.int32) or not is_shaped:
         raise ValueError(
-            f"{name} must be integers of shape {words}, not {ids.dtype} {tuple(ids.shape)}"
+            f"{name} must be {length} integers in one row, not {ids.dtype} {tuple(ids.shape)}"
         )
     if bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
         raise ValueError(f"{name} lie outside the vocabulary of {backbone.vocab_size} tokens")
-    return ids[None].long().cpu()
+    return ids.reshape(1, -1).long().cpu()

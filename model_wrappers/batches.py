@@ -25,21 +25,18 @@ MAX_PACKED_TOKENS = 4096  # tokens of one call on a CPU; more do not fit its cac
 Result = TypeVar("Result")
 
 
-def at_once(
-    jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print
-) -> Iterator[Result]:
+def at_once(jobs: Iterable[Callable[[], Result]], size: int) -> Iterator[Result]:
     """Run jobs, `size` of them at a time, and yield each result when it is finished.
 
     If a job raises an exception, no further job is started, and the exception is raised when the
     running ones have finished. If memory runs out, half as many jobs run at a time from then on,
-    and no job is lost.
+    and no job is lost; a line says so.
 
     Args:
         jobs: functions that decode with a backbone of `in_batch`.
         size: the most jobs that run at a time.
-        say: prints a line if memory runs out.
     """
-    batch = _Batch(size, say)
+    batch = _Batch(size)
     responses = map(greenlet, jobs)
     while True:
         while batch.failed is None and len(batch.waiting) < batch.size:
@@ -57,16 +54,8 @@ def at_once(
 
 
 def in_batch(backbone: Backbone) -> Backbone:
-    """A copy of the backbone for responses of `at_once`, whose calls wait for those of the others.
-
-    Raises:
-        ValueError: the backbone's calls cannot be made together.
-    """
-    if not backbone.can_pack:
-        raise ValueError(
-            f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, is on several"
-            " devices, or has layers that this code does not know"
-        )
+    """A copy of a backbone that `can_pack`, for responses of `at_once`: its calls wait for those of
+    the others."""
     batched = copy(backbone)
     batched._run = partial(_hand_over, backbone)
     return batched
@@ -101,9 +90,8 @@ class _Batch:
         failed: the first exception of a response, if there was one.
     """
 
-    def __init__(self, size: int, say: Callable[[str], None]) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        self._say = say
         self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
         self.failed: BaseException | None = None
 
@@ -170,7 +158,7 @@ class _Batch:
             # Only a failure at the present size or below lowers it: both halves may fail alike.
             if out_of_memory and len(calls) <= self.size:
                 self.size = len(calls) // 2
-                self._say(
+                print(
                     f"memory ran out with {len(calls)} responses at once; from here on it is"
                     f" {self.size}"
                 )

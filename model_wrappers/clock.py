@@ -3,6 +3,7 @@ the device's own time."""
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -31,26 +32,22 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._events: list[torch.cuda.Event] = []
         # Work that was queued before must not count, nor may this response's work be left out.
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            self._events[0].record(torch.cuda.current_stream(device))
+        self._begin = _mark(device)
         self._cpu = time.process_time()
         self.start_time = time.perf_counter()
 
     def stop(self) -> Spent:
         """The time spent since the start."""
-        device_seconds = None
-        if self._events:
-            self._events[1].record(torch.cuda.current_stream(self._device))
+        on_cuda = self._device.type == "cuda"
+        end = _mark(self._device)
+        if on_cuda:
             torch.cuda.synchronize(self._device)
         seconds = time.perf_counter() - self.start_time
         cpu_seconds = time.process_time() - self._cpu
-        if self._events:
-            device_seconds = self._events[0].elapsed_time(self._events[1]) / 1000
-        return Spent(seconds, cpu_seconds, device_seconds)
+        return Spent(seconds, cpu_seconds, _between(self._begin, end) if on_cuda else None)
 
 
 class DrawTimer:
@@ -62,37 +59,35 @@ class DrawTimer:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._on_cuda = device.type == "cuda"
         self._depth = 0
-        self._start_time = 0.0
-        self._seconds = 0.0
-        self._events: list[torch.cuda.Event] = []  # begin and end of every draw
+        self._marks: list[Any] = []  # begin and end of every draw
 
     def __enter__(self) -> None:
+        if self._depth == 0:
+            self._marks.append(_mark(self._device))
         self._depth += 1
-        if self._depth > 1:
-            return
-        if self._on_cuda:
-            self._mark()
-        else:
-            self._start_time = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
-        if self._depth > 0:
-            return
-        if self._on_cuda:
-            self._mark()
-        else:
-            self._seconds += time.perf_counter() - self._start_time
+        if self._depth == 0:
+            self._marks.append(_mark(self._device))
 
     def total(self) -> float:
         """Seconds of all draws. A CUDA device must have been synchronised since the last one."""
-        pairs = zip(self._events[::2], self._events[1::2], strict=True)
-        milliseconds = sum(begin.elapsed_time(end) for begin, end in pairs)
-        return self._seconds + milliseconds / 1000
+        return sum(map(_between, self._marks[::2], self._marks[1::2]))
 
-    def _mark(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        self._events.append(event)
+
+def _mark(device: torch.device) -> Any:
+    """The present moment: an event of a CUDA device's stream, or else time.perf_counter."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def _between(begin: Any, end: Any) -> float:
+    """Seconds between two moments of `_mark`."""
+    if isinstance(begin, float):
+        return end - begin
+    return begin.elapsed_time(end) / 1000

@@ -51,7 +51,6 @@ def log_likelihood(
     answer_A: Tensor,
     seed: int = 0,
     draws: int = DRAWS,
-    rows: int = ROWS,
 ) -> Likelihood:
     """The log-likelihood of an answer to a prompt.
 
@@ -60,9 +59,8 @@ def log_likelihood(
         prompt_P: LongTensor (P,) on the CPU.
         answer_A: LongTensor (A,) on the CPU.
         seed: seed of the random masks.
-        draws: number of random masks; a remainder of the division by `rows` is not drawn, as in the
+        draws: number of random masks; a remainder of the division by ROWS is not drawn, as in the
             official code.
-        rows: the most rows of a call.
 
     Raises:
         ValueError: the answer is empty, or the model denoises random tokens and has no mask.
@@ -81,7 +79,7 @@ def log_likelihood(
     if causal:
         value = _exact(ledger, x_1L, start)
     else:
-        rows = min(rows, draws)
+        rows = min(ROWS, draws)
         value = sum(
             _estimate(ledger, x_1L[:, :end], begin, draws // rows, rows, generator)
             for begin, end in _parts(ledger, start, x_1L.shape[1])

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from opencompass.models.base import BaseModel
@@ -24,7 +24,6 @@ from torch import Tensor
 from model_wrappers.api import check_options, check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor, text_ids
-from model_wrappers.options import note
 from model_wrappers.text_model import TextModel, sampled, stops_of
 from model_wrappers.trace import SIDE_FILE
 
@@ -41,8 +40,7 @@ META_TEMPLATE = {
 class DiffusionModel(TextModel, BaseModel):
     """A TextModel as a model of OpenCompass, with these further keywords.
 
-    The costs of what OpenCompass requests are written to a file next to its predictions
-    (`Question`).
+    The costs of what OpenCompass requests are written to a file next to its predictions.
 
     Args:
         plain: whether prompts are encoded without the chat template, as base models read them.
@@ -110,11 +108,9 @@ class DiffusionModel(TextModel, BaseModel):
         Raises:
             ValueError: a prompt is too long.
         """
-        if min_out_len is not None and min_out_len > 1:
-            note(f"min_out_len={min_out_len} is not used: a response may end at any token")
         length, _ = self.lengths(max_out_len)
         decoded, costs = self.responses(
-            [self._fitted(turns, length) for turns in inputs], max_out_len
+            [self.fitted(self._encoded(turns), length) for turns in inputs], max_out_len
         )
         self._note(costs)
         stops = [*self.stop_words, *stops_of(stopping_criteria)]
@@ -169,14 +165,16 @@ class DiffusionModel(TextModel, BaseModel):
 
     def _note(self, costs: Iterable[dict[str, Any]]) -> None:
         """Append costs to the file next to OpenCompass's predictions, if an inferencer called."""
-        question = Question.of_caller()
-        if question is None:
+        caller = _caller()
+        if caller is None:
             return
         shared: dict[str, Any] = {"began": self._start_time}
-        if question.label is not None:
-            shared["label"] = str(question.label)
-        with question.file.open("a", encoding="utf-8") as file:
-            for number, cost in enumerate(costs, question.item):
+        # The label of the choice, if a likelihood is computed for one.
+        if caller.get("label") is not None:
+            shared["label"] = str(caller["label"])
+        predictions = Path(caller["output_json_filepath"], caller["output_json_filename"])
+        with predictions.with_suffix(SIDE_FILE).open("a", encoding="utf-8") as file:
+            for number, cost in enumerate(costs, caller.get("index", 0)):
                 file.write(json.dumps({"item": number} | shared | cost) + "\n")
 
     def parse_template(self, prompt_template: Any, mode: str) -> Any:
@@ -192,43 +190,25 @@ class DiffusionModel(TextModel, BaseModel):
     def get_token_len(self, prompt: Any) -> int:
         """Tokens of a text, or of a conversation through the chat template."""
         if not isinstance(prompt, str):
-            return len(encode_chat(self.backbone, prompt, self.plain, self.chat_template_kwargs))
+            return len(self._encoded(prompt))
         return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
-    def _fitted(self, turns: Any, length: int) -> Tensor:
-        """The ids of a conversation, LongTensor (P,), with room for a response of `length`
-        tokens."""
-        prompt_P = encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs)
-        return self.fitted(prompt_P, length)
+    def _encoded(self, turns: Any) -> Tensor:
+        """The ids of a conversation, LongTensor (P,)."""
+        return encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs)
 
 
-class Question(NamedTuple):
-    """The items that an inferencer of OpenCompass calls the model for.
-
-    Attributes:
-        file: the file of costs, next to the inferencer's predictions.
-        item: number of the first item.
-        label: label of the choice, if a likelihood is computed for one.
-    """
-
-    file: Path
-    item: int
-    label: Any
-
-    @staticmethod
-    def of_caller() -> "Question | None":
-        """The question of the inferencer that is calling; None if none is."""
-        # OpenCompass passes a model neither the data set nor the item, so that both are read from
-        # the local variables of the inferencer, further up the stack.
-        frame = inspect.currentframe()
-        while frame is not None:
-            scope = frame.f_locals
-            if isinstance(scope.get("self"), BaseInferencer) and "output_json_filename" in scope:
-                predictions = Path(scope["output_json_filepath"], scope["output_json_filename"])
-                costs = predictions.with_suffix(SIDE_FILE)
-                return Question(costs, scope.get("index", 0), scope.get("label"))
-            frame = frame.f_back
-        return None
+def _caller() -> dict[str, Any] | None:
+    """The local variables of the inferencer that is calling; None if none is."""
+    # OpenCompass passes a model neither the data set nor the item, so that both are read from the
+    # inferencer, further up the stack.
+    frame = inspect.currentframe()
+    while frame is not None:
+        scope = frame.f_locals
+        if isinstance(scope.get("self"), BaseInferencer) and "output_json_filename" in scope:
+            return scope
+        frame = frame.f_back
+    return None
 
 
 def encode_chat(

@@ -18,8 +18,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-# The largest values of options: beyond them int64 and float32 may overflow in a decoder.
-MAX_VALUES = {int: 2**31 - 1, float: 1e30}
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -37,8 +35,6 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}={value} must be finite")
-            if type(value) in MAX_VALUES and abs(value) > MAX_VALUES[type(value)]:
-                raise ValueError(f"{name}={value} must be at most {MAX_VALUES[type(value)]:g}")
         self.check()
 
     def check(self) -> None:
@@ -158,11 +154,6 @@ def convert_options(kind: type[T], values: dict[str, Any], decoder_name: str) ->
             valid = sorted(names, key=lambda field: field not in kind.__annotations__)
             raise ValueError(
                 f"unknown option {name!r} for {decoder_name}{meant(name, valid, whole=True)}"
-            )
-        # A value is a part of the method's name in records and tables.
-        if not str(values[name]).isprintable():
-            raise ValueError(
-                f"option {name}={values[name]!r} for {decoder_name} must be printable text"
             )
     try:
         return msgspec.convert(values, kind, dec_hook=path_from)

@@ -36,18 +36,12 @@ class Sampler:
         timer: measures the draws of the present response (None: they are not timed). It is an
             attribute of the class, as a sampler that replaces this one need not call its
             `__init__`.
-
-    Raises:
-        ValueError: torch does not accept the seed.
     """
 
     timer: DrawTimer | None = None
 
     def __init__(self, seed: int) -> None:
-        try:
-            self._generator = torch.Generator().manual_seed(seed)
-        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"seed={seed!r} must be a whole number of 64 bits") from error
+        self._generator = torch.Generator().manual_seed(seed)
         self._uniform_U = torch.empty(0)
         self._used = 0
         self._copies: dict[torch.device, Tensor] = {}
@@ -113,7 +107,7 @@ def inverse_cdf(probs_NV: Tensor, uniform_N: Tensor) -> Tensor:
 def token_probs(
     logits_NV: Tensor,
     temperature: float,
-    exclude: int | Sequence[int] | None = None,
+    exclude: int | None = None,
     options: SampleOptions = ALL_TOKENS,
 ) -> Tensor:
     """The probabilities that tokens are drawn with: softmax(logits / T), truncated.
@@ -121,15 +115,14 @@ def token_probs(
     Args:
         logits_NV: the logits.
         temperature: T; at 0 a row's likeliest token has probability 1.
-        exclude: ids that get probability 0.
+        exclude: an id that gets probability 0.
         options: top_p and top_k.
 
     Returns:
         Float64 (N, V).
     """
     if exclude is not None:
-        ids = [exclude] if isinstance(exclude, int) else exclude
-        logits_NV = without(logits_NV, ids)
+        logits_NV = without(logits_NV, [exclude])
     if temperature > 0:
         return torch.softmax(truncated(logits_NV.double() / temperature, options), -1)
     return torch.zeros_like(logits_NV, dtype=torch.float64).scatter_(
@@ -256,7 +249,7 @@ def speculative_accept(
     draft_WV: Tensor,
     draft_W: Tensor,
     sampler: Sampler,
-    limit_1: Tensor | None = None,
+    limit_1: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the
     paper's Algorithm 2).
@@ -268,7 +261,7 @@ def speculative_accept(
         draft_WV: the probs rho that the drafts were drawn from.
         draft_W: LongTensor (W,), the drafts.
         sampler: source of all randomness.
-        limit_1: LongTensor (1,), the most positions, from the first on, to resolve (None: all).
+        limit_1: LongTensor (1,), the most positions, from the first on, to resolve.
 
     Returns:
         The number of accepted drafts, LongTensor (1,), and the window's tokens, LongTensor (W,):
@@ -277,7 +270,6 @@ def speculative_accept(
     with sampler.timed():
         width = len(draft_W)
         index_W = torch.arange(width, device=draft_W.device)
-        limit_1 = index_W[-1:] + 1 if limit_1 is None else limit_1
         ratio_W = probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W)
         # Ratio 0 from the limit on: such a draft is never accepted, nor is a correction used there.
         accepted_1 = sampler.accepted(torch.where(index_W < limit_1, ratio_W, 0.0))
@@ -295,7 +287,7 @@ def block_accept(
     draft_WV: Tensor,
     draft_W: Tensor,
     sampler: Sampler,
-    limit_1: Tensor | None = None,
+    limit_1: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Accept the drafts of a window jointly, and correct the first rejected one.
 
@@ -308,7 +300,6 @@ def block_accept(
     with sampler.timed():
         width = len(draft_W)
         prefix_W = torch.arange(1, width + 1, device=draft_W.device)  # drafts of each prefix
-        limit_1 = prefix_W[-1:] if limit_1 is None else limit_1
         weights = [target_WV.new_ones(())]
         for ratio in probs_at(target_WV, draft_W) / probs_at(draft_WV, draft_W):
             weights.append((weights[-1] * ratio).clamp(max=1.0))
@@ -331,18 +322,14 @@ def block_accept(
         return accepted_1, torch.where(prefix_W - 1 == accepted_1, corrected_1, draft_W)
 
 
-def greedy_accept(
-    best_W: Tensor, draft_W: Tensor, limit_1: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def greedy_accept(best_W: Tensor, draft_W: Tensor, limit_1: Tensor) -> tuple[Tensor, Tensor]:
     """Accept drafts as long as they equal the target's likeliest tokens best_W, (W,).
 
     This is `speculative_accept` at temperature 0; the first draft that differs is corrected by
     best_W, which is returned as the window's tokens.
     """
     accepted_1 = (best_W == draft_W).cumprod(0).sum(0, keepdim=True)
-    if limit_1 is not None:
-        accepted_1 = torch.minimum(accepted_1, limit_1)
-    return accepted_1, best_W
+    return torch.minimum(accepted_1, limit_1), best_W
 
 
 def in_doubt(best_W: Tensor, below: float | None, fresh: bool) -> Tensor:
@@ -364,9 +351,3 @@ def quotas(count: int, steps: int) -> list[int]:
     steps."""
     base, extra = divmod(count, steps)
     return [base + (step < extra) for step in range(steps)]
-
-
-def lowest(confidence: dict[int, float], count: int) -> list[int]:
-    """The `count` keys of lowest value, ties to the lowest key."""
-    # sorted is stable: by key first, then by value.
-    return sorted(sorted(confidence), key=confidence.__getitem__)[:count]

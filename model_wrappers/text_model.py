@@ -22,7 +22,7 @@ from model_wrappers.backbones.model import Backbone, ReadsAt
 from model_wrappers.backbones.placement import DeviceMap
 from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.batches import at_once, in_batch
-from model_wrappers.chat import content_length
+from model_wrappers.chat import response_text
 from model_wrappers.costs import costs_of
 from model_wrappers.decoders import Method, decoder_and_settings
 from model_wrappers.likelihood import DRAWS, Likelihood, log_likelihood
@@ -112,8 +112,10 @@ class TextModel:
         **more: Any,
     ) -> None:
         self.decoder, preset = decoder_and_settings(method)
-        gen_length = _or_default(gen_length, preset.pop("gen_length", None))
-        block_length = _or_default(block_length, preset.pop("block_length", None))
+        preset_length = preset.pop("gen_length", None)
+        preset_block = preset.pop("block_length", None)
+        gen_length = preset_length if gen_length is None else gen_length
+        block_length = preset_block if block_length is None else block_length
         # The names that lm-eval and transformers have for the same settings.
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
@@ -158,24 +160,23 @@ class TextModel:
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options from `options` and from keywords."""
         option_names = self.decoder.options.__struct_fields__
+        merged = dict(options)
         for name, value in more.items():
-            if name in (*option_names, *self.HARNESS_KEYWORDS) or is_neutral(name, value):
-                continue
-            valid = [
-                *inspect.signature(TextModel.__init__).parameters,
-                *inspect.signature(type(self).__init__).parameters,
-                *option_names,
-            ]
-            raise ValueError(
-                f"unknown keyword {name!r} for {type(self).__name__}(method={self.decoder.name!r})"
-                f"{meant(name, valid, whole=True)}"
-            )
-        named = {
-            name: value
-            for name, value in more.items()
-            if name in option_names and value not in NEUTRAL.get(name, ())
-        }
-        return dict(options) | named
+            if name in option_names and value not in NEUTRAL.get(name, ()):
+                merged[name] = value
+            elif name not in (*option_names, *self.HARNESS_KEYWORDS) and not is_neutral(
+                name, value
+            ):
+                valid = [
+                    *inspect.signature(TextModel.__init__).parameters,
+                    *inspect.signature(type(self).__init__).parameters,
+                    *option_names,
+                ]
+                raise ValueError(
+                    f"unknown keyword {name!r} for {type(self).__name__}"
+                    f"(method={self.decoder.name!r}){meant(name, valid, whole=True)}"
+                )
+        return merged
 
     @property
     def gen_length(self) -> int:
@@ -317,11 +318,7 @@ class TextModel:
         return not unpacked
 
     def batched(self) -> Self:
-        """A copy of this model for responses of `batches.at_once`.
-
-        Raises:
-            ValueError: the model's calls cannot be packed.
-        """
+        """A copy of this model for responses of `batches.at_once`, if it `can_batch`."""
         batched = copy(self)
         batched.backbone = in_batch(self.backbone)
         draft = self.options.get("draft")
@@ -354,10 +351,9 @@ class TextModel:
         """
         # Without gen_length the response was rounded up to blocks; the text was not asked for so
         # long.
-        content = tokens_G[: content_length(self.backbone, tokens_G)]
         if self._gen_length is None:
-            content = content[:max_tokens]
-        text = str(self.backbone.text_tokenizer().decode(content, skip_special_tokens=True))
+            tokens_G = tokens_G[:max_tokens]
+        text = response_text(self.backbone, tokens_G)
         return min((text.partition(stop)[0] for stop in stops), key=len, default=text)
 
     def _seed(self, prompt_P: Tensor) -> int:
@@ -417,10 +413,6 @@ def stops_of(stops: str | Sequence[str] | None) -> list[str]:
     """Stop strings as a list, without empty ones; the argument is one, several or None."""
     several = [stops] if isinstance(stops, str) else stops or ()
     return [stop for stop in several if stop]
-
-
-def _or_default(length: int | None, default: int | None) -> int | None:
-    return default if length is None else length
 
 
 def _loaded(model: str | Backbone, device: str | None, **settings: Any) -> Backbone:

@@ -6,29 +6,29 @@ Series are derived from the run's configuration, so that a new decoder needs no 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from msgspec import structs
 
-from harness.measures.intervals import UNTIMED, tradeoff
-from harness.measures.parallelism import by_option, series_of
+from harness.measures.intervals import tradeoff
+from harness.measures.parallelism import by_option, curves, differ_in_one_option, series_of
 from harness.measures.samples import sampled
-from harness.measures.table import PAIR, REFERENCE, method_labels, over_suites, suite_titles, timed
-from harness.measures.theory import WINDOW, theory
-from harness.methods.presets import prefix_conditioned
+from harness.measures.table import PAIR, REFERENCE, method_labels, over_suites, suite_titles
+from harness.methods.presets import TUNED
 from harness.records.store import Run
-from tables.series import PALETTE, Series, acceptances, series_of_rows
-from tables.sheets.suites import ONLY_ABLATION
+from tables.series import PALETTE, Series, series_of_rows
 
 WIDTH = 3.3  # inches: a column of a two-column page
 MARKERS = "osD^vP*X<>phd"
 MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
-LINES = ("-", "--", "-.", ":")
 Drawn = tuple[Figure, list[str]]  # and a line for each thing that it leaves out
 
 
@@ -69,11 +69,10 @@ def _columns(labels: Sequence[object]) -> int:
 def draw(axes: Axes, series: Series, **look: Any) -> None:
     """Draw a series on the axes, with whiskers where it has any; look: keywords of matplotlib."""
     look = {"label": series.name, **look}
-    if series.x_whiskers is None and series.y_whiskers is None:
+    if series.y_whiskers is None:
         axes.plot(series.x, series.y, **look)
-        return
-    ends = {"xerr": series.x_whiskers, "yerr": series.y_whiskers, "elinewidth": 0.6}
-    axes.errorbar(series.x, series.y, **ends | look)
+    else:
+        axes.errorbar(series.x, series.y, series.y_whiskers, **{"elinewidth": 0.6} | look)
 
 
 def looks() -> Iterator[dict[str, Any]]:
@@ -89,40 +88,14 @@ def looks() -> Iterator[dict[str, Any]]:
         }
 
 
-Looks = dict[str, dict[str, Any]]
-
-
-def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, Looks]:
-    """The looks of a run's series by title, and of its methods by name.
-
-    They are the same in all figures of a run, and those of a series also are its first method's.
+def looks_of(run: Run, named: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The looks of a run's series by title, the same in all figures of the run.
 
     Args:
         run: as read.
         named: patterns of methods by the title of a series, for `series_of`.
     """
-    series = series_of(run, named or {})
-    titles = {names[0]: title for title, names in series.items() if names}
-    others = [name for name in run.config.methods if name not in titles]
-    # One iterator for both, so that no method looks like another's series.
-    endless = looks()
-    by_title = dict(zip(series, endless, strict=False))
-    by_name = dict(zip(others, endless, strict=False))
-    by_name |= {name: by_title[title] for name, title in titles.items()}
-    return by_title, by_name
-
-
-def plain_log(axis: Axis, subs: Sequence[float], base: int = 10, unit: str = "") -> None:
-    """Ticks of a logarithmic axis at the multiples `subs` of powers of `base`, as plain numbers."""
-    axis.set_major_locator(LogLocator(base=base, subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-# Line styles of the acceptance expected under independence, one per method.
-EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))
-MOST_CURVES = len(EXPECTED_LINES)
-MOST_METHODS = 20  # markers that a reader can still find in the legend
+    return dict(zip(series_of(run, named), looks(), strict=False))
 
 
 def tradeoff_of(run: Run) -> tuple[pd.DataFrame, list[str]]:
@@ -131,128 +104,6 @@ def tradeoff_of(run: Run) -> tuple[pd.DataFrame, list[str]]:
     frame, left_out = tradeoff(run)
     need(not frame.empty, "; ".join(left_out))
     return frame.set_index("method"), left_out
-
-
-def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
-    """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a
-    timed run."""
-    frame, left_out = tradeoff_of(run)
-    need(
-        len(frame) <= MOST_METHODS,
-        f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn",
-    )
-    labels = method_labels(run)
-    look = looks_of(run, series)[1]
-    figure, axes = new_figure(2.3, entries=[labels[method] for method in frame.index])
-    axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
-    for method in frame.index:
-        point = series_of_rows(labels[method], frame.loc[[method]], "speedup", "accuracy")
-        draw(axes, point, linestyle="none", **look[method])
-    # A tick at every doubling, and one between where these would be few.
-    narrow = frame["speedup"].max() < 4 * frame["speedup"].min()
-    axes.set(xscale="log", xlabel="wall-clock speedup over LLaDA", ylabel=_accuracy_label(run))
-    plain_log(axes.xaxis, (1, 1.5) if narrow else (1,), base=2, unit="x")
-    axes.xaxis.set_minor_locator(NullLocator())
-    legend_below(figure, axes)
-    return figure, left_out
-
-
-def _accuracy_label(run: Run) -> str:
-    several = run.items["suite"].nunique() > 1
-    return "accuracy, mean over suites (%)" if several else "accuracy (%)"
-
-
-def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> Drawn:
-    """Acceptance by position in the window over all suites, and what independence predicts.
-
-    Above: of tested drafts, below: of all proposed ones. At most four methods are drawn, FeF-DLLM's
-    first; methods of an ablation alone only where there are no others. Raises Skipped if no method
-    has windows.
-    """
-    labels = method_labels(run)
-    fef = prefix_conditioned(run.config)
-    order = [*fef, *(name for name in labels if name not in fef)]
-    drafts = acceptances(run, {name: labels[name] for name in order})
-    need(drafts, "no method of this run has speculative windows")
-    drafts = [draft for draft in drafts if draft.method not in ONLY_ABLATION] or drafts
-    shown = drafts[:MOST_CURVES]
-    # Each method has two entries in the legend: measured, and expected under independence.
-    entries = [draft.tested.name for draft in shown for _ in range(2)]
-    figure, (above, below) = new_figure(3.0, rows=2, entries=entries)
-    look_by_name = looks_of(run, series)[1]
-    for draft, line in zip(shown, EXPECTED_LINES, strict=False):
-        look = look_by_name[draft.method]
-        style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
-        draw(above, draft.tested, **style)
-        draw(below, draft.proposed, **style)
-        expected = {"color": look["color"], "linestyle": line, "linewidth": 1.2}
-        above.axhline(draft.alpha, **expected)
-        draw(
-            below, draft.independent, **expected, label=rf"independent, $\alpha$={draft.alpha:.3f}"
-        )
-    above.set(ylabel="accepted / tested", ylim=(None, 1.02))
-    below.set(ylabel="accepted / proposed", xlabel="position in the window", ylim=(0, 1.04))
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend_below(figure, below)
-    return figure, [f"without {draft.tested.name}" for draft in drafts[MOST_CURVES:]]
-
-
-EXPECTED = ("committed_per_window", "expected_committed", "expected_committed_windows")
-SPEEDS = ("speedup", "forward_speedup")
-
-
-def draw_window_size(run: Run) -> Drawn:
-    """Committed length and speedup against window size, of methods that differ in it alone; means
-    over the suites.
-
-    Above: committed tokens per window, measured and as Theorem 2 predicts, of the first series of
-    such methods. Below: the speedups of all series. Raises Skipped with fewer than two window
-    sizes, or if the run was not timed.
-    """
-    need(timed(run), UNTIMED)
-    frame = theory(run)
-    means = over_suites(frame, list(frame["suite"].unique()), ["window", *EXPECTED, *SPEEDS])
-    by_title = {}
-    for title, methods in by_option(run, "window", WINDOW).items():
-        rows = means[means.index.isin(methods.values())].sort_values("window")
-        if len(rows) > 1:
-            by_title[title] = rows
-    need(
-        by_title,
-        "it takes two methods that differ in the window size alone (--methods window-size)",
-    )
-    prefixes = {title: f"{title}, " if len(by_title) > 1 else "" for title in by_title}
-    entries = [f"{prefix}forward passes" for prefix in prefixes.values()] * 2
-    figure, (above, below) = new_figure(3.6, rows=2, entries=entries)
-    first = next(iter(by_title.values()))
-    names = ("measured", "$E[C_k]$, windows of $k$", "$E[C_b]$, actual lengths")
-    styles = ("o-", "s--", "^:")
-    for name, column, style, color in zip(names, EXPECTED, styles, PALETTE, strict=False):
-        draw(
-            above,
-            series_of_rows(name, first, "window", column),
-            color=color,
-            fillstyle="full" if column == EXPECTED[0] else "none",
-            marker=style[0],
-            linestyle=style[1:],
-        )
-    above.set(ylabel="committed per window")
-    above.legend()
-    for (title, rows), look in zip(by_title.items(), looks(), strict=False):
-        seconds = series_of_rows(f"{prefixes[title]}wall-clock", rows, "window", "speedup")
-        forwards = f"{prefixes[title]}forward passes"
-        draw(below, seconds, linestyle="-", **look)
-        calls = series_of_rows(forwards, rows, "window", "forward_speedup")
-        draw(below, calls, **(look | {"linestyle": "-.", "fillstyle": "none"}))
-    drawn = pd.concat(list(by_title.values()))
-    below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
-    # Ticks at the window sizes that ran: between them nothing was measured.
-    ticks = sorted(drawn["window"].astype(int).unique())
-    below.set_xticks(ticks, [str(size) for size in ticks], minor=False)
-    below.xaxis.set_minor_locator(NullLocator())
-    below.set_ylim(0, 1.1 * drawn[list(SPEEDS)].to_numpy().max())
-    legend_below(figure, below)
-    return figure, []
 
 
 def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
@@ -267,10 +118,10 @@ def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
         names = [f"pass_at_{k}" for k in counts]
         frame = sampled(run, {str(k): k for k in counts}).reindex(columns=[*PAIR, *names])
         means = over_suites(frame, list(suite_titles(run)), names)
-        look_by_name = looks_of(run)[1]
-        for method, heights in zip(means.index, means.to_numpy(), strict=True):
+        rows = zip(means.index, means.to_numpy(), looks(), strict=False)
+        for method, heights, look in rows:
             line = Series(method_labels(run)[method], counts, heights)
-            draw(axes, line, linestyle="-", **look_by_name[method])
+            draw(axes, line, linestyle="-", **look)
         axes.set(title=f"temperature {run.config.temperature:g}", ylabel="pass@k (%)")
     figure.axes[-1].set(xlabel="samples $k$")
     legend_below(figure, figure.axes[0])
@@ -330,3 +181,143 @@ def _by_size(value: Any) -> tuple[bool, float, str]:
     """A key to sort by: numbers in their order, then texts in theirs."""
     number = isinstance(value, int | float)
     return not number, value if number else 0, str(value)
+
+
+def draw_front(run: Run, suite: str | None, named: Mapping[str, str]) -> Drawn:
+    """Accuracy against mean seconds of a response, by series, and what was left out.
+
+    A line joins methods that differ in one option. Whiskers are 95% intervals, Wilson's on a suite;
+    the band is the interval of LLaDA, as tuned for accuracy if it was tuned. A method that decoded
+    only the fewer problems of a run's timed part is left out.
+
+    Args:
+        run: as read.
+        suite: None for means over the suites.
+        named: as `series_of` has it.
+
+    Raises:
+        Skipped: LLaDA has no scores, or the run was not timed.
+    """
+    label = _accuracy_label(run, suite)
+    run = run if suite is None else _only(run, suite)
+    frame, left_out = tradeoff_of(run)
+    frame["milliseconds"] = 1e3 * frame["seconds_per_item"]
+    if run.speed:
+        labels = method_labels(run)
+        incomplete = frame.index[~frame["accuracy_full"]]
+        frame = frame.drop(index=incomplete)
+        left_out += [
+            f"without {labels[name]}: its accuracy is of fewer problems" for name in incomplete
+        ]
+    rows_of = _rows_by_series(frame, series_of(run, named))
+    figure, axes = new_figure(2.3, entries=list(rows_of))
+    look = looks_of(run, named)
+    dashes = itertools.cycle(("-", "--", ":"))
+    for (title, rows), dash in zip(rows_of.items(), dashes, strict=False):
+        names = list(rows.index)
+        joined = TUNED not in names[0] and differ_in_one_option(run, names)
+        draw(
+            axes,
+            series_of_rows(title, rows, "milliseconds", "accuracy"),
+            linestyle=dash if joined else "none",
+            linewidth=0.7,
+            elinewidth=0.4,
+            **look[title],
+        )
+    _draw_background(axes, frame)
+    axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
+    # Within one decade ticks at 1, 2 and 5 would be too few to read values from.
+    within_decade = frame["milliseconds"].max() < 10 * frame["milliseconds"].min()
+    ticks = (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)
+    axes.xaxis.set_major_locator(LogLocator(subs=ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    legend_below(figure, axes)
+    return figure, left_out
+
+
+def _rows_by_series(
+    frame: pd.DataFrame, series: Mapping[str, list[str]]
+) -> dict[str, pd.DataFrame]:
+    """The rows of each series that has any, fastest first."""
+    rows_of = {}
+    for title, names in series.items():
+        rows = frame.loc[[name for name in names if name in frame.index]]
+        if len(rows):
+            rows_of[title] = rows.sort_values("milliseconds")
+    return rows_of
+
+
+def _draw_background(axes: Axes, frame: pd.DataFrame) -> None:
+    """LLaDA's band, and the front's line."""
+    best_llada = f"{REFERENCE}{TUNED}accurate"
+    llada = best_llada if best_llada in frame.index else REFERENCE
+    if llada in frame.index:
+        ends = frame.loc[llada, ["accuracy_low", "accuracy_high"]]
+        axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
+    front = frame.loc[front_of(frame["milliseconds"], frame["accuracy"])]
+    axes.step(
+        front["milliseconds"], front["accuracy"], where="post", color="0.8", linewidth=2, zorder=0
+    )
+
+
+def _accuracy_label(run: Run, suite: str | None) -> str:
+    return "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
+
+
+def draw_parallelism(run: Run, suite: str | None, named: Mapping[str, str]) -> Drawn:
+    """Accuracy against content tokens per forward pass of decoders at several settings.
+
+    The legend has the area under each curve as `curves` defines it.
+
+    Args:
+        run: as read.
+        suite: None for means over the suites.
+        named: as `series_of` has it.
+
+    Raises:
+        Skipped: no decoder has two settings that were scored with LLaDA.
+    """
+    label = _accuracy_label(run, suite)
+    run = run if suite is None else _only(run, suite)
+    frame = curves(run, named)
+    suites = frame["suite"].nunique()
+    series = {}
+    left_out = []
+    for title, rows in frame.groupby("series", sort=False):
+        # Curves are averaged over suites point by point, so each suite must have one, of as many
+        # points.
+        if len(rows) < suites or rows["points"].nunique() > 1:
+            left_out.append(f"without {title}: a suite is missing, or has fewer scored settings")
+            continue
+        tpf, accuracy = (np.mean(rows[name].to_list(), axis=0) for name in ("tpf", "accuracy"))
+        curve = pd.DataFrame({"tpf": tpf, "accuracy": accuracy}).sort_values(["tpf", "accuracy"])
+        name = f"{title} ({rows['area'].mean():.0f})"
+        series[str(title)] = series_of_rows(name, curve, "tpf", "accuracy")
+    need(series, "no decoder has two settings that were scored beside LLaDA")
+    figure, axes = new_figure(2.3, entries=[points.name for points in series.values()])
+    look = looks_of(run, named)
+    for title, points in series.items():
+        draw(axes, points, linewidth=0.7, **look[title])
+    axes.set(xlabel="content tokens a forward pass", ylabel=label)
+    legend_below(figure, axes)
+    return figure, left_out
+
+
+def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:
+    """The Pareto front of seconds and accuracy: methods more accurate than all faster ones, fastest
+    first."""
+    frame = pd.DataFrame({"seconds": seconds, "accuracy": accuracy})
+    # Of equally fast methods the most accurate comes first, so that only it can be on the front.
+    frame = frame.sort_values(["seconds", "accuracy"], ascending=[True, False], kind="stable")
+    better = frame["accuracy"] > frame["accuracy"].cummax().shift(fill_value=-math.inf)
+    return list(frame.index[better])
+
+
+def _only(run: Run, suite: str) -> Run:
+    """The run without its other suites."""
+    config = structs.replace(run.config, suites={suite: run.config.suites[suite]})
+    # A frame without windows has no columns either.
+    windows = run.windows[run.windows["suite"] == suite] if len(run.windows) else run.windows
+    items = run.items[run.items["suite"] == suite]
+    return replace(run, meta=structs.replace(run.meta, config=config), items=items, windows=windows)

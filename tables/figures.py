@@ -4,13 +4,12 @@
     python tables/figures.py results/runs/NAME --against-option tau
     python tables/figures.py --out FOLDER --pass-at-k RUN RUN
 
-Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window),
-`window-size` (committed length and speedup), of decoders at several settings `anchor`,
-`parallelism` (accuracy against tokens a forward pass) and `front` (accuracy against time), these
-two for each suite as well. With --pass-at-k RUN RUN ... `pass-at-k`: what several samples solve, a
-panel for each run. With --against-option NAME also
-`option-NAME`: accuracy and speedup against an option that decoders have several values of. A figure
-without its records is skipped with a line that says why. The same records give the same bytes.
+Writes `front` (accuracy against time), of decoders at several settings `parallelism` (accuracy
+against tokens a forward pass), both for each suite as well, and `anchor` (accuracy and speedup).
+With --pass-at-k RUN RUN ... `pass-at-k`: what several samples solve, a panel for each run. With
+--against-option NAME also `option-NAME`: accuracy and speedup against an option that decoders have
+several values of. A figure without its records is skipped with a line that says why. The same
+records give the same bytes.
 """
 
 import sys
@@ -29,7 +28,7 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
 from harness.records.store import Run
-from tables import charts, fronts
+from tables import charts
 
 STYLE = Path(__file__).with_name("paper.mplstyle")
 # Without dates, so that the same records give the same bytes
@@ -103,20 +102,17 @@ def drawings_of(run: Run, series: Mapping[str, str], option: str) -> dict[str, D
     if run.items.empty:
         raise UserError(f"{run.folder} holds no items yet; there is nothing to draw")
     drawings: dict[str, Drawing] = {
-        "tradeoff": partial(charts.draw_tradeoff, run, series),
-        "acceptance": partial(charts.draw_acceptance, run, series),
-        "window-size": partial(charts.draw_window_size, run),
         "anchor": partial(charts.draw_option, run, "anchor", charts.WHOLE, charts.ANCHOR),
-        "parallelism": partial(fronts.draw_parallelism, run, None, series),
-        "front": partial(fronts.draw_front, run, None, series),
+        "parallelism": partial(charts.draw_parallelism, run, None, series),
+        "front": partial(charts.draw_front, run, None, series),
     }
     if option:
         drawings[f"option-{option}"] = partial(charts.draw_option, run, option)
     # A run that is not finished has suites without items.
     ran = set(run.items["suite"].unique())
     for suite in (suite for suite in suite_titles(run) if suite in ran):
-        drawings[f"front-{suite}"] = partial(fronts.draw_front, run, suite, series)
-        drawings[f"parallelism-{suite}"] = partial(fronts.draw_parallelism, run, suite, series)
+        drawings[f"front-{suite}"] = partial(charts.draw_front, run, suite, series)
+        drawings[f"parallelism-{suite}"] = partial(charts.draw_parallelism, run, suite, series)
     return drawings
 
 

@@ -27,7 +27,6 @@ LATEX_SPECIAL = {
     "±": r"$\pm$",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
-WIDE = 8  # more columns than this are scaled to the width of the page
 
 
 def escape_latex(text: str) -> str:
@@ -92,7 +91,7 @@ def latex(table: Table) -> str:
     )
     templates.filters |= {"latex": escape_latex, "line": one_line, "latex_cell": _latex_cell}
     template = templates.get_template("table.tex.jinja")
-    return template.render(table=table, rules=rules, wide=len(table.columns) > WIDE)
+    return template.render(table=table, rules=rules)
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -143,8 +142,6 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 NAME = "tables.pdf"
-# Debian's packages of what the tables need and pdflatex alone does not have.
-PACKAGES = {"booktabs.sty": "texlive-latex-recommended", "multirow.sty": "texlive-latex-extra"}
 # No dates and no identifiers: the same tables give the same bytes.
 DOCUMENT = r"""\documentclass{article}
 \usepackage[a4paper,margin=2cm]{geometry}
@@ -184,9 +181,7 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
         if done.returncode != 0:
             complaints = [line for line in done.stdout.splitlines() if line.startswith("!")]
             complaint = (complaints or ["no reason given"])[0]
-            missing = [package for file, package in PACKAGES.items() if file in complaint]
-            advice = f"; apt-get install {missing[0]}" if missing else ""
-            raise UserError(f"pdflatex could not compile the tables: {complaint}{advice}")
+            raise UserError(f"pdflatex could not compile the tables: {complaint}")
         path = folder / NAME
         with explained(f"cannot write {path}", OSError, instead="choose another folder with --out"):
             write_atomically(path, (build / NAME).read_bytes())

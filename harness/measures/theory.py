@@ -120,8 +120,7 @@ def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row per position. given_tested: accepted / tested; a draft is tested if all drafts before
-        it were accepted. unconditional: accepted / proposed. independent: alpha^m, the expected
-        value of `unconditional` if acceptance is independent; alpha is accepted / tested in all.
+        it were accepted. unconditional: accepted / proposed.
     """
     longest = windows["proposed"].max() if len(windows) else 0
     position = np.arange(1, int(longest) + 1)
@@ -136,12 +135,9 @@ def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
             "accepted": (accepted >= position).sum(axis=0),
         }
     )
-    tested = positions["tested"].replace(0, np.nan)
-    alpha = positions["accepted"].sum() / tested.sum() if len(positions) else math.nan
     return positions.assign(
-        given_tested=positions["accepted"] / tested,
+        given_tested=positions["accepted"] / positions["tested"].replace(0, np.nan),
         unconditional=positions["accepted"] / positions["proposed"],
-        independent=alpha ** positions["position"].astype(float),
     )
 
 

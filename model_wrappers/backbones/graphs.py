@@ -23,7 +23,6 @@ from model_wrappers.backbones.plain import Call, ModelForward, PlainForward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 Run = Callable[[], Tensor]
-Capture = Callable[[Run, torch.device], Run]
 MOST_GRAPHS = 64  # with more, the least recently used graph is dropped
 LEAST_TOKENS = 16
 LEAST_READ = 8
@@ -95,16 +94,10 @@ class Step:
         tokens: N.
         read: n.
         buffers: the cache's buffers (None: a call without a cache).
-        capture: makes a graph of a function.
     """
 
     def __init__(
-        self,
-        forward: PlainForward,
-        tokens: int,
-        read: int,
-        buffers: Buffers | None,
-        capture: Capture,
+        self, forward: PlainForward, tokens: int, read: int, buffers: Buffers | None
     ) -> None:
         device = forward.device
         keys = tokens if buffers is None else buffers[0][0].shape[2]
@@ -116,7 +109,6 @@ class Step:
         self._visible_NK[:, 0] = True
         self._forward = forward
         self._buffers = buffers
-        self._capture = capture
         self._run: Run | None = None
 
     def __call__(
@@ -140,7 +132,7 @@ class Step:
         self._slot_N.copy_(slot_N)
         self._read_n[: len(read_n)] = read_n
         if self._run is None:
-            self._run = self._capture(self._compute, self._ids_1N.device)
+            self._run = captured(self._compute, self._ids_1N.device)
         return self._run()[:, : len(read_n)].clone()
 
     def _compute(self) -> Tensor:
@@ -155,13 +147,12 @@ class GraphedForward:
 
     Args:
         forward: the model's forward; a model that was changed after loading runs without graphs.
-        capture: makes a graph of a function.
 
     Raises:
         ValueError: the model's calls of one shape do not always run the same kernels.
     """
 
-    def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:
+    def __init__(self, forward: ModelForward) -> None:
         if forward.plain is None or not forward.plain.is_static:
             raise ValueError(
                 "CUDA graphs need a model of known, dense layers, and this one has others: leave"
@@ -169,7 +160,6 @@ class GraphedForward:
             )
         self._model = forward
         self._forward = forward.plain
-        self._capture = capture
         self._version = forward.plain.versions
         self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
         self._free: dict[int, list[Buffers]] = {}
@@ -209,7 +199,7 @@ class GraphedForward:
         # A graph is of fixed buffers: their address is part of what it is found by.
         key = (tokens, read, 0 if buffers is None else buffers[0][0].data_ptr())
         if key not in self._steps:
-            self._steps[key] = Step(self._forward, tokens, read, buffers, self._capture)
+            self._steps[key] = Step(self._forward, tokens, read, buffers)
             self.count += 1
             if len(self._steps) > MOST_GRAPHS:
                 self._steps.popitem(last=False)

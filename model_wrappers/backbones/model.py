@@ -40,7 +40,7 @@ class Family:
         model_type: the `model_type` of config.json.
         model: the transformers class, with `infer` and a `forward` that takes `positions` (see
             `heads.HeadAtPositions`).
-        attention: the transformers implementation for each value of `attn=`.
+        attention: the transformers implementation, as {"sdpa": name}.
         end_of_turn: the token that ends a turn.
         mask: the mask token, for configs that name no id (None: the model has no mask).
         fill: the token that fills a response after its end, if that is not the config's EOS.
@@ -176,12 +176,6 @@ class Backbone:
         self.blocks = family.blocks_of(model.config.to_dict(), model.config.name_or_path or name)
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
-
-    def __repr__(self) -> str:
-        return (
-            f"Backbone {self.name}: {self.dtype} on {self.device}, a vocabulary of"
-            f" {self.vocab_size}"
-        )
 
     def _name_tokens(self, config: Any) -> None:
         """Set the ids of mask, EOS and end of turn from the config, the tokenizer and the

@@ -12,10 +12,9 @@ whose logits are read, M tokens of all calls, P positions that the model knows, 
 that rotate (D, or the first of them), A = 2 R cosines and sines.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -41,7 +40,6 @@ LONGEST_TABLE = 2**17
 Forward = Callable[..., Tensor]  # as `HeadAtPositions.infer`
 Weights = tuple[Tensor, Tensor | None]  # of a projection, and its bias
 Norm = tuple[Tensor, dict[str, Any]]  # scale, and the attributes of the module
-Attending = tuple[Tensor, Tensor, Tensor]  # queries, keys and values of a call
 
 
 class Call(NamedTuple):
@@ -321,9 +319,9 @@ def _run(
     # Queries and keys are rotated together, as the angles of a position are the same for all heads.
     rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
     queries = query.shape[1]
-    attending: list[Attending] = []
+    attended = []
     begin = 0
-    for call in calls:
+    for call, bias in zip(calls, biases, strict=True):
         end = begin + call.ids_BN.numel()
         parts = (
             rotated_MHD[begin:end, :queries],
@@ -336,19 +334,9 @@ def _run(
             key_BHND, value_BHND = call.cache.update(
                 key_BHND, value_BHND, number, query_1HND=query_BHND, read_n=call.positions
             )
-        attending.append((query_BHND, key_BHND, value_BHND))
+        attended.append(_attended(layer, bias, query_BHND, key_BHND, value_BHND))
         begin = end
-    # One kernel for calls of different lengths; it exists on a GPU, without masks or grouped heads.
-    is_ragged = len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1
-    if is_ragged and all(bias is None for bias in biases):
-        attended_ME = ragged_attention(attending, layer.attention.scaling)
-    else:
-        attended = [
-            _attended(layer, bias, *tensors)
-            for bias, tensors in zip(biases, attending, strict=True)
-        ]
-        attended_ME = _together(attended)
-    hidden_ME += F.linear(attended_ME, *layer.out)
+    hidden_ME += F.linear(_together(attended), *layer.out)
     normed_ME = _normed(hidden_ME, layer.after)
     if layer.dense is None:
         hidden_ME += layer.experts(normed_ME[None]).view(hidden_ME.shape)
@@ -383,39 +371,6 @@ def _attended(
             is_causal=False,
         )
     return attended_BNHD.reshape(-1, query_BHND.shape[1] * layer.head)
-
-
-def ragged_attention(calls: Sequence[Attending], scale: float) -> Tensor:
-    """The attention output of several calls without masks, (M, E), by one kernel for sequences of
-    different lengths.
-
-    On a GPU torch runs FlashAttention's kernel of variable lengths.
-
-    Args:
-        calls: queries (B, H, N, D), keys and values (B, H, K, D) of each call.
-        scale: factor of the products of queries and keys.
-    """
-
-    def jagged(parts: Iterable[Tensor]) -> Tensor:
-        rows = [row_HND.transpose(0, 1) for part_BHND in parts for row_HND in part_BHND]
-        lengths = tuple(map(len, rows))
-        nested = torch.nested.nested_tensor_from_jagged(
-            torch.cat(rows),
-            _offsets(lengths, rows[0].device),
-            min_seqlen=min(lengths),
-            max_seqlen=max(lengths),
-        )
-        return nested.transpose(1, 2)
-
-    queries, keys, values = map(jagged, zip(*calls, strict=True))
-    attended = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
-    return attended.transpose(1, 2).values().flatten(1)
-
-
-@lru_cache(maxsize=64)
-def _offsets(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    """Beginnings and ends of sequences; cached for the keys, values and layers of a call."""
-    return torch.tensor([0, *accumulate(lengths)], device=device)
 
 
 def _together(parts: list[Tensor]) -> Tensor:

@@ -41,7 +41,6 @@ def load_backbone(
     name: str | Path,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
-    attn: str = "sdpa",
     trust_remote_code: bool = False,
     reads_at: ReadsAt | None = None,
     cuda_graphs: bool = False,
@@ -59,7 +58,6 @@ def load_backbone(
         device: a name or torch.device.
         dtype: a name or torch.dtype, or "auto" for the checkpoint's (None: bfloat16 on a GPU,
             float32 on a CPU).
-        attn: "sdpa"; "eager" means the same.
         trust_remote_code: whether to load a model of an unknown family by running the code that
             comes with it (weights.py says what such a model cannot do).
         reads_at: 0 if the logits at position i predict token i, -1 if those at i - 1 do (None: the
@@ -93,9 +91,7 @@ def load_backbone(
             family = family.imported()
             if reads_at is not None:
                 family = replace(family, reads_at=reads_at)
-            model = _model(family, source, config, adapter, attn, dtype=torch_dtype, **placed)
-            if device_map is None:
-                model.to(torch_device)
+            model = _model(family, source, config, adapter, dtype=torch_dtype, **placed)
             tokenizer = None if adapter is None else _tokenizer(str(adapter), family)
             if tokenizer is None:
                 tokenizer = _tokenizer(source, family)
@@ -113,8 +109,8 @@ def load_backbone(
         else:
             options = {"dtype": torch_dtype, **placed}
             backbone = load_remote(source, config, str(name), reads_at or 0, **options)
-            if device_map is None:
-                backbone.model.to(torch_device)
+        if device_map is None:
+            backbone.model.to(torch_device)
         # If a decoder loads a model, the calls of this check are no cost of its response.
         with counted_by(None):
             check_finite(backbone)
@@ -128,19 +124,15 @@ def _model(
     source: str,
     config: dict[str, Any],
     adapter: Path | None,
-    attn: str,
     **options: Any,
 ) -> Any:
     """Load the model of a known family, with its adapter merged; options are
     `from_pretrained`'s."""
-    attention = family.attention.get(attn.replace("eager", "sdpa"))  # the same numbers
-    if attention is None:
-        raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
     check_dtypes(source)
     weights = None if adapter is None else merged(adapter, source, options["dtype"])
     with quiet():
         settings = family.model.config_class.from_dict(config)
-    options["attn_implementation"] = attention
+    options["attn_implementation"] = family.attention["sdpa"]
     return load_weights(family.model, source, settings, weights, **options)
 
 
@@ -248,22 +240,19 @@ def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch
     Raises:
         ValueError: there is no such device, or it has no CUDA graphs if these are wanted.
     """
-    try:
-        torch_device = torch.device(device)
-    except RuntimeError:  # no device's name: refused below as a kind that is not supported
-        torch_device = torch.device("meta")
-    if torch_device.type not in ("cpu", "cuda"):
+    kind = str(device).partition(":")[0]
+    if kind not in ("cpu", "cuda"):
         problem = "is not supported; valid: cpu, cuda, cuda:0, ..."
-    elif torch_device.type == "cuda" and not torch.cuda.is_available():
+    elif kind == "cuda" and not torch.cuda.is_available():
         problem = "was asked for, but torch sees no CUDA device; use cpu"
-    elif cuda_graphs and torch_device.type != "cuda":
+    elif cuda_graphs and kind != "cuda":
         problem = "has no CUDA graphs: leave them out, or run on a GPU"
     else:
-        if torch_device.type == "cuda":
+        if kind == "cuda":
             # cuDNN plans attention anew for every shape, which takes some 50 ms: decoders that run
             # pieces of many lengths would be slowed down most (results/LOG.md).
             torch.backends.cuda.enable_cudnn_sdp(False)
-        return torch_device
+        return torch.device(device)
     raise ValueError(f"device {device!s} {problem}")
 
 

@@ -57,13 +57,11 @@ def load_weights(
         ValueError: tensors are missing or have another shape, or layers of the checkpoint have
             weights, not all zero, that the model's layers do not.
     """
-    if config is not None:
-        options["config"] = config
-    if weights is not None:
-        options["state_dict"] = weights
     with quiet():  # transformers would print what the errors and the warning here say
         model, info = kind.from_pretrained(
             source if weights is None else None,
+            config=config,
+            state_dict=weights,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             **options,
@@ -228,11 +226,9 @@ def load_remote(
     for field in ("mask_token_id", "eos_token_id"):
         if type(getattr(model.config, field, None)) is not int:
             setattr(model.config, field, getattr(tokenizer, field, None))
-    lengths = [
-        getattr(model.config, field) for field in LENGTH_FIELDS if hasattr(model.config, field)
-    ]
     # Each architecture has another name for the longest sequence; without one no limit is known.
-    model.config.max_position_embeddings = lengths[0] if lengths else sys.maxsize
+    config_lengths = (getattr(model.config, name, None) for name in LENGTH_FIELDS)
+    model.config.max_position_embeddings = next(filter(None, config_lengths), sys.maxsize)
     end = str(getattr(tokenizer, "eos_token", None) or "")
     family = Family(
         str(config.get("model_type")), type(model), {}, end_of_turn=end, reads_at=reads_at

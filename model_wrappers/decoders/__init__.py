@@ -114,8 +114,7 @@ class Decoder:
 
     def __call__(self, request: Request, options: Options) -> None:
         """Fill the response of a request."""
-        positional, named = self.signature.arguments(options)
-        self.function(request, *positional, **named)
+        self.function(request, **self.signature.arguments(options))
 
 
 def _built_in(name: str, file: str | None = None, **traits: Any) -> Decoder:
@@ -323,11 +322,6 @@ def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]
     if len(method) != 2 or not isinstance(method[1], Mapping):
         raise ValueError(f"{method!r} is no method: give (function, {{option: value}})")
     return method[0], dict(method[1])
-
-
-def name_of(method: Method) -> str:
-    """The name of a method in messages."""
-    return method if isinstance(method, str) else decoder_named(method).name
 
 
 def file_of(function: Function) -> str:

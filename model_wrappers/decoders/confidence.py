@@ -87,13 +87,26 @@ class ConfidentRule:
         return score_N, max(1, count)
 
 
+def unmask_confident(
+    request: Request,
+    options: FallbackOptions,
+    rank: Callable[[Candidates], tuple[Tensor, int]],
+) -> None:
+    """LLaDA's loop by a `ConfidentRule`.
+
+    Confidences are as exact as in the official code, which has float64: near 0.99999999 float32
+    confidences are all equal, and no longer rank positions.
+    """
+    unmask(Choice(request, options, exact=True), ConfidentRule(rank, options))
+
+
 def decode_threshold(request: Request, options: ThresholdOptions) -> None:
     """Fill the response; a step commits all positions of confidence tau or more."""
 
     def rank(candidates: Candidates) -> tuple[Tensor, int]:
         return candidates.confidence_N, int((candidates.confidence_N >= options.tau).sum())
 
-    unmask(choice_of(request, options), ConfidentRule(rank, options))
+    unmask_confident(request, options, rank)
 
 
 def decode_factor(request: Request, options: FactorOptions) -> None:
@@ -107,7 +120,7 @@ def decode_factor(request: Request, options: FactorOptions) -> None:
         # too low (docs/parity.md).
         return candidates.confidence_N, last_true((n_N + 1) * (1 - ranked_N) < options.f)
 
-    unmask(choice_of(request, options), ConfidentRule(rank, options))
+    unmask_confident(request, options, rank)
 
 
 def decode_entropy(request: Request, options: EntropyOptions) -> None:
@@ -129,16 +142,10 @@ def decode_entropy(request: Request, options: EntropyOptions) -> None:
             count = 0
         return -entropy_N, count
 
-    unmask(choice_of(request, options), ConfidentRule(rank, options))
+    unmask_confident(request, options, rank)
 
 
 def last_true(fits_N: Tensor) -> int:
     """The number of candidates up to and including the last one that fits; 0 if none does."""
     indices = fits_N.nonzero()
     return int(indices[-1]) + 1 if len(indices) else 0
-
-
-def choice_of(request: Request, options: UnmaskOptions) -> Choice:
-    """LLaDA's choice with confidences as exact as in the official code, which has float64: near
-    0.99999999 float32 confidences are all equal, and no longer rank positions."""
-    return Choice(request, options, exact=True)

@@ -69,10 +69,8 @@ def decode_flash(request: Request, options: FlashOptions) -> None:
     """Fill the response.
 
     Raises:
-        ValueError: the backbone has no `extend`, or its layers show no attention.
+        ValueError: the backbone's layers show no attention.
     """
-    if not request.backbone.can_extend:
-        raise ValueError("flash needs a backbone with an attention mask (a method `extend`)")
     canvas = Canvas(request, options)
     while canvas.is_open():
         drafts = canvas.draft()

@@ -174,13 +174,16 @@ def commit_accepted(
     """
     sampler = request.sampler
     run = len(draft.at_S)
+    limit_1 = torch.full((1,), run, device=logits_SV.device)
     accept_drafts = block_accept if options.acceptance == "block" else speculative_accept
     with sampler.timed():
         target_SV = token_probs(logits_SV, judging_temperature(request), options=options)
         if options.acceptance == "match" and not request.temperature:
-            accepted_1, token_S = greedy_accept(likeliest(target_SV), draft.draft_S)
+            accepted_1, token_S = greedy_accept(likeliest(target_SV), draft.draft_S, limit_1)
         else:
-            accepted_1, token_S = accept_drafts(target_SV, draft.probs_SV, draft.draft_S, sampler)
+            accepted_1, token_S = accept_drafts(
+                target_SV, draft.probs_SV, draft.draft_S, sampler, limit_1
+            )
     accepted_1, token_S, prob_S = to_host(accepted_1, token_S, probs_at(target_SV, token_S))
     accepted = int(accepted_1)
     committed = min(accepted + 1, run)

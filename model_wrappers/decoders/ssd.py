@@ -98,12 +98,8 @@ def filled(x_1L: Tensor, links: list[Link]) -> Tensor:
     return rows_KL
 
 
-class NodeChoice(NamedTuple):
-    """The tokens (N,) that a node chooses at N positions, and their confidences (N,), on the
-    CPU."""
-
-    token_N: Tensor
-    confidence_N: Tensor
+# The tokens (N,) that a node chooses at N positions, and their confidences (N,), on the CPU.
+NodeChoice = tuple[Tensor, Tensor]
 
 
 def choices_of(logits_KNV: Tensor, choice: Choice) -> list[NodeChoice]:
@@ -111,8 +107,7 @@ def choices_of(logits_KNV: Tensor, choice: Choice) -> list[NodeChoice]:
     # All nodes at once: the host waits for the device once.
     token_M, confidence_M, _ = choice(logits_KNV.flatten(0, 1))
     shape = logits_KNV.shape[:2]
-    nodes = zip(token_M.view(shape), confidence_M.view(shape), strict=True)
-    return [NodeChoice(token_N, confidence_N) for token_N, confidence_N in nodes]
+    return list(zip(token_M.view(shape), confidence_M.view(shape), strict=True))
 
 
 def verified(
@@ -155,8 +150,7 @@ def ranked(
     confidence."""
     is_masked_N = (x_L[position_N] == mask_id) & (position_N < end)
     position_M = position_N[is_masked_N]
-    token_M = chosen.token_N[is_masked_N]
-    confidence_M = chosen.confidence_N[is_masked_N]
+    token_M, confidence_M = (column_N[is_masked_N] for column_N in chosen)
     order_M = highest(len(x_L), position_M, confidence_M, len(position_M))
     columns = (position_M, token_M, confidence_M)
     return list(map(Link, *(column_M[order_M].tolist() for column_M in columns)))

@@ -40,13 +40,7 @@ class WINOOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 def decode_wino(request: Request, options: WINOOptions) -> None:
-    """Fill the response.
-
-    Raises:
-        ValueError: the backbone has no `extend`; the shadow needs an attention mask.
-    """
-    if not request.backbone.can_extend:
-        raise ValueError("wino needs a backbone with an attention mask (a method `extend`)")
+    """Fill the response."""
     x_1L = request.x_1L
     mask_id = request.mask_id
     length = x_1L.shape[1]

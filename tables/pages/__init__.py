@@ -7,16 +7,15 @@ The first page has the main table with intervals, and figures that plotly draws 
 import json
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from plotly.offline import get_plotlyjs
 
 from harness.errors import UserError, explained
-from harness.measures.card import Card, card_of
-from harness.measures.table import measure, timed
+from harness.measures.card import card_of
+from harness.measures.table import measure
 from harness.records.store import Run
 from model_wrappers.trace import KINDS
 from tables.output import environment
@@ -86,7 +85,10 @@ def _write(book: Book, out: Path) -> int:
         title=" and ".join(book.names),
         table=main_table(book, frame),
         link=link,
-        runs=[described(run, name) for run, name in zip(book.runs, book.names, strict=True)],
+        runs=[
+            {"name": name, "card": card_of(run, measure(run)), "record": _record(run)}
+            for run, name in zip(book.runs, book.names, strict=True)
+        ],
         scripts=SCRIPTS,
         styles=STYLES,
     )
@@ -115,40 +117,11 @@ def _contents(book: Book, traced: set[int]) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Described:
-    """A run as the page describes it: its card, and its record as JSON by title."""
-
-    name: str
-    card: Card
-    record: dict[str, str]
-
-
-def described(run: Run, name: str) -> Described:
-    """The card and the record of a run."""
-    meta = run.meta
-    parts: dict[str, Any] = {
-        "Run": {
-            "name": meta.name,
-            "folder": run.folder.name,
-            "created": meta.created,
-            "configuration": meta.config_hash,
-            "items": len(run.items),
-            "seconds are for comparison": timed(run),
-            "traced": run.config.traced,
-        },
-        "Configuration": meta.config.to_json(),
-        "Environment": meta.environment,
-        "Weights": meta.weights,
-        "Problems": meta.data,
-        "Code": meta.code,
-        "Plugins": msgspec.to_builtins(meta.plugins),
-        "Sessions": meta.sessions,
-        "Scoring": meta.scoring,
+def _record(run: Run) -> dict[str, str]:
+    """What run.json has, as JSON by the names of its fields, without empty ones."""
+    fields = msgspec.to_builtins(run.meta)
+    return {
+        name: json.dumps(value, indent=2, ensure_ascii=False)
+        for name, value in fields.items()
+        if value
     }
-    record = {
-        title: json.dumps(part, indent=2, ensure_ascii=False)
-        for title, part in parts.items()
-        if part
-    }
-    return Described(name, card_of(run, measure(run)), record)

@@ -153,11 +153,6 @@ def json_column(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
     return [None if np.isnan(value) else kind(value) for value in rounded]
 
 
-def _is_known(frame: pd.DataFrame, name: str) -> bool:
-    """Whether a frame has a column with any number."""
-    return name in frame and bool(frame[name].notna().any())
-
-
 PROB_PARTS = 10_000  # probabilities of a trace are whole numbers, in parts of this
 
 
@@ -186,7 +181,8 @@ def rows(book: Book) -> dict[str, Any]:
         same=by_item.transform(lambda same: pd.factorize(same)[0]),
         right=verdicts.map({True: "1", False: "0"}).fillna("-"),
     )
-    costs = {name: digits for name, digits in COSTS.items() if _is_known(items, name)}
+    known = items.columns[items.notna().any()]
+    costs = {name: digits for name, digits in COSTS.items() if name in known}
     groups = []
     for pair, group in items.groupby(["suite", "series"], sort=True):
         suite, series = cast("tuple[int, int]", pair)

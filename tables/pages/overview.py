@@ -10,9 +10,10 @@ import plotly.graph_objects as go
 from harness.measures.intervals import means, paired, with_intervals
 from harness.measures.marks import with_marks
 from harness.measures.table import MEAN, checked_items, checkpoint_names, measure, timed
+from harness.measures.theory import acceptance_by_position, fef_windows
 from harness.stats import speedup_intervals
 from tables.pages.data import Book
-from tables.series import PALETTE, Series, Whiskers, acceptances, series_of_rows
+from tables.series import PALETTE, Series, Whiskers, series_of_rows
 from tables.sheets import COLUMNS, MEAN_TITLE, METRICS, columns_of, with_checkpoints
 from tables.sheets.suites import MAIN
 from tables.table import Column, Row, Table, rows_of
@@ -163,21 +164,21 @@ def _fronts(book: Book, frame: pd.DataFrame) -> Iterator[tuple[str, go.Figure]]:
 
 def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
     """Acceptance by position over all suites: a figure of tested drafts, and one of all drafts."""
-    drafts = []
-    for run_number, run in enumerate(book.runs):
-        labels = {series.method: series.name for series in book.series if series.run == run_number}
-        drafts += [(run_number, draft) for draft in acceptances(run, labels)]
+    windows = [fef_windows(run, others=True) for run in book.runs]
     style = {
         "mode": "lines+markers",
         "line": {"width": 1.5},
         "hovertemplate": "position %{x}: %{y:.3f}",
     }
-    for title, kind in (("of tested drafts", "tested"), ("of all drafts", "proposed")):
+    for title, share in (("of tested drafts", "given_tested"), ("of all drafts", "unconditional")):
         figure = _figure("position in the window", "accepted", yaxis_range=[0, 1.03])
-        for run_number, draft in drafts:
-            number = book.series_numbers[run_number, draft.method]
-            items = f"{address(number, MEAN)}&only=rejected"
-            _draw(figure, getattr(draft, kind), number, items, 6, **style)
+        for number, series in enumerate(book.series):
+            of_run = windows[series.run]
+            positions = acceptance_by_position(of_run[of_run["method"] == series.method])
+            if len(positions):
+                line = series_of_rows(series.name, positions, "position", share)
+                items = f"{address(number, MEAN)}&only=rejected"
+                _draw(figure, line, number, items, 6, **style)
         if figure.data:
             yield title, figure
 

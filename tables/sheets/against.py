@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import pandas as pd
@@ -83,20 +84,13 @@ def _as_printed(compared: pd.DataFrame, marks: Mapping[str, Mapping[Any, str]]) 
     )
 
 
-SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
-# The other two tables name their rows by draft / verify model and by window size. These are our
-# labels for them.
-NAMED_OTHERWISE = {
-    "ablation_draft_model": {
-        "FeF-DLLM / FeF-DLLM": "FeF-DLLM (step=4)",
-        "FeF-DLLM w/o train / FeF-DLLM": "FeF-DLLM, draft w/o train (step=4)",
-    },
-    "ablation_window_size": {
-        "4": "FeF-DLLM (step=4, window=4)",
-        "8": "FeF-DLLM (step=4, window=8)",
-        "16": "FeF-DLLM (step=4)",
-    },
-}
+SECTIONS = (
+    "main_results",
+    "ablation_training",
+    "ablation_speculative",
+    "ablation_draft_model",
+    "ablation_window_size",
+)
 VALUES = (ACCURACY.name, SPEED.name, ACCEPTANCE.name)
 TIDY = [
     "method",
@@ -104,12 +98,6 @@ TIDY = [
     "suite",
     *(f"{source}{value}" for value in VALUES for source in ("paper_", "")),
 ]
-# What a reader must know of the paper's numbers, by row and suite ("": any).
-ODDITIES = {
-    ("SSD", ""): "not LLaDA's accuracy; here it decodes LLaDA's tokens by construction",
-    ("LLaDA", "math"): "26.60, as in LLaDA's own paper; with the configuration here its authors"
-    " have 42.7",
-}
 
 
 def paper_numbers() -> pd.DataFrame:
@@ -120,15 +108,13 @@ def paper_numbers() -> pd.DataFrame:
         percent, paper_speedup as LLaDA's time over the method's; NaN where the paper has none.
     """
     paper = _paper()
-    labelled = [(row["method"], row) for section in SECTIONS for row in paper[section]]
-    for section, labels in NAMED_OTHERWISE.items():
-        labelled += [(label, paper[section][name]) for name, label in labels.items()]
-    rows = []
-    for label, row in labelled:
-        for column, suite in enumerate(paper["suites"]):
-            acceptance = row["acceptance"][column] if "acceptance" in row else None
-            rows.append([label, suite, row["acc"][column], row["speed"][column], acceptance])
-        rows.append([label, MEAN, row.get("mean_acc"), row.get("mean_speed"), None])
+    rows: list[tuple[Any, ...]] = []
+    for row in chain.from_iterable(paper[section] for section in SECTIONS):
+        label = row["method"]
+        acceptance = row.get("acceptance", repeat(None))
+        numbers = zip(paper["suites"], row["acc"], row["speed"], acceptance, strict=False)
+        rows += [(label, *of_suite) for of_suite in numbers]
+        rows.append((label, MEAN, row.get("mean_acc"), row.get("mean_speed"), None))
     frame = pd.DataFrame(rows, columns=["label", "suite", *(f"paper_{value}" for value in VALUES)])
     # Several tables repeat a row, only some with its acceptance: first() skips NaN.
     return frame.groupby(["label", "suite"], sort=False, as_index=False).first()
@@ -191,10 +177,9 @@ def paper_tables(request: TableRequest) -> Iterator[Table]:
     # A remark is on a label alone, or on a label and a suite.
     shown = {(label, "") for label in beside["label"]}
     shown |= set(zip(beside["label"], beside["suite"], strict=True))
-    oddities = ODDITIES | {("LLaDA", "mbpp"): _paper()["main_results_note"]}
     card = {
         f"the paper's {label} {suite}".strip(): text
-        for (label, suite), text in oddities.items()
+        for label, suite, text in _paper()["remarks"]
         if (label, suite) in shown
     }
     yield request.table(

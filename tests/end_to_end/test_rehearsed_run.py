@@ -59,9 +59,9 @@ def test_a_harness_model_and_a_likelihood_are_those_of_the_cpu(method: str) -> N
     answer_A = torch.arange(50, 56)
     here = TextModel(load_backbone("nano"), method, gen_length=8)
     expected = here.respond(prompt_P, seed=0).tokens
-    likelihood = log_likelihood(here.backbone, prompt_P, answer_A, draws=4, rows=2).value
+    likelihood = log_likelihood(here.backbone, prompt_P, answer_A, draws=4).value
     with RehearsedGPU() as gpu:
         there = TextModel(gpu.place(load_backbone("nano")), method, gen_length=8)
         assert there.respond(prompt_P, seed=0).tokens.equal(expected)
-        again = log_likelihood(there.backbone, prompt_P, answer_A, draws=4, rows=2).value
+        again = log_likelihood(there.backbone, prompt_P, answer_A, draws=4).value
     assert again == pytest.approx(likelihood, rel=1e-6)

@@ -40,7 +40,7 @@ def window_of(
     for position in range(WINDOW):
         row_1R = conditionals(draft, [*drafts, 0, 0, 0][:WINDOW])[position : position + 1]
         drafts.append(int(sampler.tokens(row_1R)))
-    limit_1 = None if limit is None else torch.tensor([limit])
+    limit_1 = torch.tensor([WINDOW if limit is None else limit])
     target_WR = conditionals(target, drafts)
     draft_WR = conditionals(draft, drafts)
     accepted_1, token_W = accept(target_WR, draft_WR, torch.tensor(drafts), sampler, limit_1)
@@ -86,7 +86,7 @@ def test_more_drafts_are_accepted_where_a_late_one_makes_up_for_an_early_one() -
     def expected(accept: Accept) -> float:
         def run(sampler: Any) -> int:
             draft_W = sampler.tokens(draft_WV)
-            return int(accept(target_WV, draft_WV, draft_W, sampler)[0])
+            return int(accept(target_WV, draft_WV, draft_W, sampler, torch.tensor([2]))[0])
 
         return sum(accepted * probability for accepted, probability in branches(run))
 
@@ -99,6 +99,8 @@ def test_equal_distributions_accept_all() -> None:
     sampler = Sampler(0)
     for _ in range(50):
         draft_W = inverse_cdf(same_WV, sampler.uniforms(WINDOW, torch.device("cpu")))
-        accepted_1, token_W = block_accept(same_WV, same_WV, draft_W, sampler)
+        accepted_1, token_W = block_accept(
+            same_WV, same_WV, draft_W, sampler, torch.tensor([WINDOW])
+        )
         assert int(accepted_1) == WINDOW and token_W.equal(draft_W)
         assert bool((probs_at(same_WV, token_W) > 0).all())

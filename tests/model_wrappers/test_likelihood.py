@@ -27,9 +27,17 @@ def ids(backbone: Backbone, text: str) -> torch.Tensor:
 
 @pytest.mark.parametrize(("prompt", "answer", "seed", "draws", "rows", "official"), OFFICIAL)
 def test_an_estimate_is_the_official_one_on_the_same_draws(
-    nano: Backbone, prompt: str, answer: str, seed: int, draws: int, rows: int, official: float
+    monkeypatch: pytest.MonkeyPatch,
+    nano: Backbone,
+    prompt: str,
+    answer: str,
+    seed: int,
+    draws: int,
+    rows: int,
+    official: float,
 ) -> None:
-    found = log_likelihood(nano, ids(nano, prompt), ids(nano, answer), seed, draws, rows)
+    monkeypatch.setattr("model_wrappers.likelihood.ROWS", rows)
+    found = log_likelihood(nano, ids(nano, prompt), ids(nano, answer), seed, draws)
     assert found.value == pytest.approx(official, abs=1e-4)
     length = len(ids(nano, prompt)) + len(ids(nano, answer))
     assert (found.forwards, found.rows, found.token_forwards) == (

@@ -257,9 +257,8 @@ def test_a_prompt_that_is_too_long_is_refused_or_loses_its_middle(nano: Backbone
     question, whole_P = "Copy [ cat, dog, owl ]", encode_chat(nano, "Copy [ cat, dog, owl ]")
     with pytest.raises(ValueError, match="exceed the limit of 20 tokens"):
         DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20).generate([question])
-    fitted_P = DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20, mode="mid")._fitted(
-        question, 8
-    )
+    model = DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20, mode="mid")
+    fitted_P = model.fitted(whole_P, 8)
     assert fitted_P.tolist() == [*whole_P[:6].tolist(), *whole_P[-6:].tolist()]
 
 

@@ -76,7 +76,7 @@ def test_a_registered_function_decodes_by_its_name(
         (half, "decoder half left 4 of 8 positions masked: it must fill all of them"),
         (
             over_the_prompt,
-            "decoder over_the_prompt changed the prompt, at position 0 .* from position 5 on",
+            "decoder over_the_prompt changed position 0 of .* from position 5 on",
         ),
         (outside, "decoder outside put id 10000 into the response: the vocabulary is 0 to 39"),
     ],
@@ -96,7 +96,9 @@ def test_what_was_given_must_stay(tiny: Backbone, prompt: torch.Tensor) -> None:
         3,
         7,
     ]
-    with pytest.raises(ValueError, match="changed position 0 of the response, which was given"):
+    with pytest.raises(
+        ValueError, match="changed position 5 of the sequence: it may fill masks alone"
+    ):
         decode(tiny, prompt, method=over_what_was_given, gen_length=4, given=given)
 
 

@@ -14,15 +14,12 @@ from scipy import stats
 
 from harness.errors import UserError
 from harness.measures.intervals import tradeoff
-from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.records.store import Run, write_meta
 from tables import figures as cli
 from tables.charts import (
     Skipped,
-    draw_acceptance,
+    draw_front,
     draw_pass_at_k,
-    draw_tradeoff,
-    draw_window_size,
     looks_of,
 )
 from tables.series import PALETTE
@@ -85,17 +82,11 @@ def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path)
     assert frame.to_dict("records")[0]["speedup_low"] == 1.0
 
 
-def test_a_series_looks_in_all_figures_as_its_first_method_does(tmp_path: Path) -> None:
+def test_every_series_has_another_look(tmp_path: Path) -> None:
     run = sized_run(tmp_path, ("fef-4(window=4)", "fef-4", "fef-2"))
-    series, methods = looks_of(run, {"Mine": "fef-4*"})
-    assert [*series] == ["Mine", "LLaDA", "FEF-2"] and [*methods] == [
-        "fef-4",
-        "fef-4(window=4)",
-        "llada",
-        "fef-2",
-    ]
-    assert (methods["fef-4(window=4)"], methods["llada"], methods["fef-2"]) == (*series.values(),)
-    assert methods["fef-4"] not in series.values()
+    series = looks_of(run, {"Mine": "fef-4*"})
+    assert [*series] == ["Mine", "LLaDA", "FEF-2"]
+    assert len({str(look) for look in series.values()}) == 3
 
 
 def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
@@ -112,50 +103,7 @@ def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
     assert len(frame) == 3 and left_out == ["without MATH: LLaDA is not scored there"]
     without = run.items[run.items["method"] != "llada"]
     with pytest.raises(Skipped, match="no scored items of LLaDA"):
-        draw_tradeoff(Run(run.folder, run.meta, without, run.windows))
-
-
-def test_acceptance_lines_are_the_counts_and_alpha_to_the_position(tmp_path: Path) -> None:
-    run = sized_run(tmp_path, ("fef-2", "fef-4", "fef-4(window=4)"))
-    figure, _ = draw_acceptance(run)
-    above, below = figure.axes
-    windows = fef_windows(run)
-    assert "FEF-4(WINDOW=4)" not in lines_of(above)  # a row of an ablation alone
-    for method in ("fef-2", "fef-4"):
-        positions = acceptance_by_position(windows[windows["method"] == method])
-        assert lines_of(above)[method.upper()] == positions["given_tested"].to_list()
-        assert lines_of(below)[method.upper()] == positions["unconditional"].to_list()
-        items = run.items[run.items["method"] == method]
-        alpha = items["accepted"].sum() / (items["accepted"].sum() + items["rejected"].sum())
-        expected = [alpha**position for position in range(1, 17)]
-        assert any(heights == pytest.approx(expected) for heights in lines_of(below).values())
-    drawn = {
-        (line.get_marker(), str(line.get_linestyle()), line.get_fillstyle())
-        for line in below.get_lines()
-    }
-    assert len(drawn) == 4  # distinguishable without colour
-
-
-def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_path: Path) -> None:
-    run = sized_run(tmp_path)
-    figure, _ = draw_window_size(run)
-    above, below = figure.axes
-    measured, theorem, actual = lines_of(above).values()
-    windows = fef_windows(run)
-    for position, method in enumerate(("fef-4(window=4)", "fef-4")):
-        own = windows[windows["method"] == method]
-        assert measured[position] == pytest.approx(own["committed"].mean())
-        counts = (
-            run.items[run.items["method"] == method]
-            .groupby("suite")[["accepted", "rejected"]]
-            .sum()
-        )
-        alphas = counts["accepted"] / counts.sum(axis=1)
-        assert theorem[position] == pytest.approx(
-            np.mean([expected_committed(a, SIZES[method]) for a in alphas])
-        )
-    assert actual == pytest.approx(theorem)  # no window here is short
-    assert lines_of(below)["forward passes"] == pytest.approx([48 / 20] * 2)
+        draw_front(Run(run.folder, run.meta, without, run.windows), None, {})
 
 
 def test_figures_that_need_seconds_are_not_drawn_without(
@@ -168,8 +116,8 @@ def test_figures_that_need_seconds_are_not_drawn_without(
     said = capsys.readouterr().out.splitlines()
     why = "the run's seconds were not measured for comparison"
     skipped = [line.split(":")[0] for line in said if line.endswith(why)]
-    assert skipped == ["tradeoff", "window-size", "anchor", "front", "front-gsm8k", "front-math"]
-    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
+    assert skipped == ["anchor", "front", "front-gsm8k", "front-math"]
+    assert not (tmp_path / "figures").exists()
     assert tradeoff(run)[0].empty
 
 
@@ -207,9 +155,6 @@ def test_the_command_writes_what_it_can_the_same_twice(
     for out in ("one", "two"):
         assert cli.main([*command, str(tmp_path / out)]) == 0
     names = {
-        "tradeoff",
-        "acceptance",
-        "window-size",
         "front",
         "front-gsm8k",
         "front-math",
@@ -225,8 +170,8 @@ def test_the_command_writes_what_it_can_the_same_twice(
     bare = save(tmp_path / "bare", [item("llada", "gsm8k", 0)])
     assert cli.main([str(bare.folder)]) == 0
     said = capsys.readouterr().out
-    assert "acceptance: skipped, no method" in said and "window-size: skipped, it takes two" in said
-    assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"tradeoff"}
+    assert "anchor: skipped, it takes two" in said
+    assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"front", "front-gsm8k"}
 
 
 # Colors: seen on paper and on a dark page, and told apart by every eye

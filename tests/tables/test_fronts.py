@@ -10,8 +10,6 @@ import msgspec
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 from run_records import item, lines_of, save
 from scipy import stats
 
@@ -24,10 +22,11 @@ from harness.runs.selection import methods_named
 from tables import figures
 from tables.charts import (
     WHOLE,
+    draw_front,
     draw_option,
+    draw_parallelism,
+    front_of,
 )
-from tables.fronts import draw_front, draw_parallelism, front_of, name_points
-from tables.series import Series
 
 
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
@@ -73,7 +72,7 @@ THRESHOLDS = "threshold(tau=0.8),threshold,threshold(tau=0.5)"
 
 
 def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_path: Path) -> None:
-    figure, left_out = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},ssd"), "math")
+    figure, left_out = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},ssd"), "math", {})
     lines = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
     assert left_out == [] and list(lines) == ["LLaDA", "Threshold", "SSD"]
     assert list(lines["LLaDA"].get_xdata()) == pytest.approx([500, 1000])  # in the order of time
@@ -81,29 +80,15 @@ def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_pat
     assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
 
 
-def test_a_name_covers_no_whisker_where_there_is_room() -> None:
-    """The nearest place, to the right of a point, is crossed by the interval of another one."""
-    figure = Figure(figsize=(4, 3))
-    axes = figure.add_subplot(xlim=(0, 10), ylim=(0, 100))
-    crossing = Series("tall", [3.5], [5.0], y_whiskers=([5.0], [90.0]))
-    assert name_points(figure, axes, [Series("name", [3.0], [50.0]), crossing])
-    name = axes.texts[0]
-    name.get_window_extent()  # which places it
-    interval = Bbox(axes.transData.transform([(3.5, 0.0), (3.5, 95.0)])).padded(0.5)
-    assert name.get_text() == "name"
-    assert not Text.get_window_extent(name).overlaps(interval)
-
-
-def test_more_than_ten_names_are_a_legend(tmp_path: Path) -> None:
+def test_the_names_are_a_legend(tmp_path: Path) -> None:
     others = "ssd,dcd,ddosp,factor,entropy,klass,wino,freedave,prophet"
-    figure, _ = draw_front(run_with(tmp_path, f"llada,{THRESHOLDS},{others}"), "math")
-    assert not figure.axes[0].texts
+    figure, _ = draw_front(run_with(tmp_path, f"llada,{THRESHOLDS},{others}"), "math", {})
     assert len(figure.legends[0].get_texts()) == 11
 
 
 def test_the_band_of_a_front_is_llada_as_tuned_for_accuracy(tmp_path: Path) -> None:
     def band(run: Run) -> float:
-        (drawn,) = draw_front(run, "math")[0].axes[0].patches
+        (drawn,) = draw_front(run, "math", {})[0].axes[0].patches
         return float(drawn.get_y())
 
     tuned = {"llada-tuned-accurate": {"label": "LLaDA, tuned (accurate)", "method": "llada"}}
@@ -126,7 +111,7 @@ def test_a_method_that_only_the_timed_part_has_is_no_point_of_a_front(tmp_path: 
     save(tmp_path / "speed", of(config["methods"], 5), config=config)
     alone = {name: method for name, method in config["methods"].items() if name != "llada"}
     save(tmp_path, of(alone, 20), config=config | {"timed": False, "methods": alone})
-    figure, left_out = draw_front(read_measured(tmp_path))
+    figure, left_out = draw_front(read_measured(tmp_path), None, {})
     assert left_out == ["without LLaDA: its accuracy is of fewer problems"]
     assert [drawn.get_label() for drawn in figure.axes[0].containers] == ["Threshold"]
 
@@ -149,7 +134,9 @@ def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: 
 def test_what_differs_in_more_than_one_option_is_not_joined(tmp_path: Path) -> None:
     two_stream = "fef-two-stream,fef-two-stream-1(anchor=8)"
     figure, _ = draw_front(
-        run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual")
+        run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual"),
+        None,
+        {},
     )
     joined = {
         drawn.get_label(): drawn.lines[0].get_linestyle() != "None"
@@ -176,7 +163,7 @@ def test_decoders_of_ones_own_are_series_or_are_named_by_a_pattern_that_somethin
         f"margin(low={low})": {"label": f"Margin (low={low})", "method": "margin"}
         for low in (0.2, 0.8)
     }
-    figure, _ = draw_front(run_with(tmp_path / "margin", "llada", **of), "math")
+    figure, _ = draw_front(run_with(tmp_path / "margin", "llada", **of), "math", {})
     assert own_series(figure)["Margin"] == pytest.approx([500, 1000])
     of = {name: {"label": name.upper(), "method": name} for name in ("one", "other", "two")}
     run = run_with(tmp_path, "llada", **of)
@@ -283,7 +270,7 @@ def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) ->
     own = tuned("entropy", "Entropy", "fast", "accurate", "fast/control") | tuned(
         "fef", "FeF-DLLM", "fast", "accurate"
     )
-    figure, _ = draw_front(run_with(tmp_path, "llada", **own))
+    figure, _ = draw_front(run_with(tmp_path, "llada", **own), None, {})
     points = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
     lengths = {name: len(line.get_xdata()) for name, line in points.items()}
     assert lengths == {"Entropy, tuned": 3, "FeF-DLLM, tuned": 2, "LLaDA": 1}

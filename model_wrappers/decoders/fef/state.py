@@ -7,6 +7,7 @@ window, V vocabulary, N committed positions.
 """
 
 import math
+from heapq import nsmallest
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,6 @@ from model_wrappers.request import Request
 from model_wrappers.sampling import (
     best_probs,
     likeliest,
-    lowest,
     softmax_at,
     token_probs,
     unranked_ends,
@@ -246,7 +246,9 @@ class State:
         candidates = {
             at: confidence for at, confidence in self.confidence.items() if confidence < below
         }
-        self.unresolved = sorted(lowest(candidates, self._n_rm))
+        # It is stable: of equal confidences the leftmost positions are taken.
+        least = nsmallest(self._n_rm, sorted(candidates), key=candidates.__getitem__)
+        self.unresolved = sorted(least)
         clean = request.x_1L[0, self.unresolved]
         request.remask(self.unresolved, self._kernel.corrupt(clean, 1.0, request.sampler))
         self._draft_logits = self._target_logits
@@ -260,10 +262,6 @@ def make_verifier(request: Request, options: FeFOptions) -> FullVerifier:
         ValueError: the backbone does not support the options.
     """
     backbone = request.backbone
-    if backbone.max_length is not None and options.window > backbone.max_length:
-        raise ValueError(
-            f"window={options.window} exceeds the model's limit of {backbone.max_length} tokens"
-        )
     if options.verify == "full":
         return FullVerifier(request, options)
     if not backbone.can_extend:

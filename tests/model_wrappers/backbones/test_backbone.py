@@ -149,7 +149,6 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, name: str, says: st
             "CUDA",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU"),
         ),
-        ("attn", "flash", "sdpa"),
     ],
 )
 def test_an_unknown_load_option_is_refused_with_valid(

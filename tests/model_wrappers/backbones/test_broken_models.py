@@ -123,7 +123,7 @@ def test_an_embedding_that_is_padded_is_read_with_its_padding(tmp_path: Path) ->
 @pytest.mark.parametrize("dtype", ["bf16", "torch.bfloat16", "bfloat16", torch.bfloat16, "auto"])
 def test_a_dtype_has_several_names(dtype: Any, tmp_path: Path) -> None:
     folder = changed_config(tmp_path, torch_dtype="bfloat16")
-    assert load_backbone(folder, dtype=dtype, attn="eager").dtype == torch.bfloat16
+    assert load_backbone(folder, dtype=dtype).dtype == torch.bfloat16
 
 
 def test_a_folder_may_be_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

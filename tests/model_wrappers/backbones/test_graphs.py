@@ -11,7 +11,13 @@ from families import NAMES, kept_layers, random_model, tiny
 
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbones import graphs
-from model_wrappers.backbones.graphs import GraphedForward, Run, power_bucket, tokens_bucket
+from model_wrappers.backbones.graphs import (
+    GraphedForward,
+    Run,
+    captured,
+    power_bucket,
+    tokens_bucket,
+)
 from model_wrappers.backbones.plain import ModelForward
 from model_wrappers.backbones.protocol import KeyValues, Write
 
@@ -35,10 +41,6 @@ DECODERS: list[Any] = [
 ]
 
 
-def eager(run: Run, device: torch.device) -> Run:
-    return run
-
-
 def same_memory(run: Run, device: torch.device) -> Run:
     """As a graph: the result is in the same memory every time, and the next call writes over it."""
     output = run()
@@ -47,6 +49,11 @@ def same_memory(run: Run, device: torch.device) -> Run:
         return output.copy_(run())
 
     return replay
+
+
+@pytest.fixture(autouse=True)
+def without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "captured", same_memory)
 
 
 def plain_of(name: str) -> ModelForward:
@@ -79,9 +86,7 @@ def test_filled_up_sequences_have_the_same_logits(name: str, count: int, causal:
     for read in (None, torch.tensor([count - 1]), torch.tensor([[0, count // 2]])):
         call = (ids(count), torch.arange(count)[None], mask, None, read)
         with torch.inference_mode():
-            torch.testing.assert_close(
-                GraphedForward(forward, eager)(*call), forward(*call), **CLOSE
-            )
+            torch.testing.assert_close(GraphedForward(forward)(*call), forward(*call), **CLOSE)
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -92,7 +97,7 @@ def test_filled_up_pieces_have_the_same_logits_and_keep_the_same(name: str, writ
     visible_NK = torch.rand(3, whole if write == "replace" else whole + 3) > 0.4
     visible_NK[:, 0] = True
     with torch.inference_mode():
-        for way in (forward, GraphedForward(forward, same_memory)):
+        for way in (forward, GraphedForward(forward)):
             cache, logits = KeyValues(), list[torch.Tensor]()
             cache.begin(whole)
             logits.append(way(ids(whole), torch.arange(whole)[None], None, cache, None))
@@ -108,10 +113,10 @@ def test_filled_up_pieces_have_the_same_logits_and_keep_the_same(name: str, writ
         torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
-def graphed(nano: Backbone, **options: Any) -> tuple[Backbone, GraphedForward]:
+def graphed(nano: Backbone) -> tuple[Backbone, GraphedForward]:
     """nano in calls of a few shapes, without a GPU."""
     own = Backbone(nano.family, nano.model, nano.tokenizer, "graphed")
-    own._run = GraphedForward(own.forward, **{"capture": same_memory} | options)
+    own._run = GraphedForward(own.forward)
     return own, own._run
 
 
@@ -164,7 +169,7 @@ def test_capturing_warms_up_and_replays_into_the_same_memory(
 
     # marks where capture begins
     cuda.graph.side_effect = lambda graph: nullcontext(outputs.append(torch.empty(0)))
-    replay = graphs.captured(run, torch.device("cuda"))
+    replay = captured(run, torch.device("cuda"))
     assert [len(output) for output in outputs] == [*[1] * graphs.WARM_UPS, 0, 1]
     replayed = cuda.CUDAGraph.return_value.replay
     assert replay() is replay() is outputs[-1] and replayed.call_count == 2
@@ -219,7 +224,7 @@ def test_without_a_gpu_they_are_refused_before_anything_is_loaded() -> None:
 
 def test_a_changed_model_runs_without_graphs_and_other_parameters_have_new_ones() -> None:
     backbone = tiny("llada")
-    backbone._run = GraphedForward(backbone.forward, same_memory)
+    backbone._run = GraphedForward(backbone.forward)
     backbone.logits(ids(12))
     up = backbone.model.model.layers[0].mlp.up_proj
     up.weight = torch.nn.Parameter(2 * up.weight.detach())

@@ -137,21 +137,6 @@ def test_a_model_with_anything_unknown_in_a_layer_runs_as_transformers_has_it(pl
     assert not Backbone(tiny("llada").family, model, None, "changed").can_pack
 
 
-def test_attention_of_many_calls_at_once_is_that_of_each() -> None:
-    torch.manual_seed(0)
-    shapes = [(1, 3, 9), (2, 7, 7), (1, 1, 20)]  # rows, tokens, keys
-    calls = [tuple(torch.randn(b, 4, length, 8) for length in (n, k, k)) for b, n, k in shapes]
-    alone = [
-        nn.functional.scaled_dot_product_attention(*each, scale=0.3)
-        .transpose(1, 2)
-        .flatten(2)
-        .flatten(0, 1)
-        for each in calls
-    ]
-    together = plain.ragged_attention(calls, 0.3)  # type: ignore[arg-type]
-    assert torch.allclose(together, torch.cat(alone), atol=1e-5)
-
-
 # Buffers of keys and values
 def numbers(first: int, count: int) -> torch.Tensor:
     """Keys (1, 2, count, 3) that are all different."""
