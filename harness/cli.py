@@ -97,7 +97,7 @@ def lm_eval(line: list[str]) -> int:
         )
     from model_wrappers.lm_eval_model import main as run_lm_eval  # takes seconds to import
 
-    # Its warnings, which `command` turned off, say which settings of a task it overrides.
+    # Its warnings, which are off, say which settings of a task it overrides.
     logging.disable(logging.NOTSET)
     run_lm_eval(line)
     return 0
@@ -105,6 +105,4 @@ def lm_eval(line: list[str]) -> int:
 
 def command() -> None:
     """The entry point of the installed command."""
-    # OpenCompass and its packages log every step; errors still show
-    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

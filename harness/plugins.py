@@ -28,10 +28,9 @@ from harness.methods.presets import ALL, GROUPS, PRESETS, Preset
 from harness.methods.settings import split_lengths
 from harness.records.files import with_helpers
 from harness.records.schema import PluginName, RunConfig
-from harness.suites.published import LENGTHS
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
-from harness.suites.spec import Generator, Suite
+from harness.suites.spec import Suite
 from model_wrappers.decoders import (
     METHODS,
     NAME,
@@ -84,35 +83,13 @@ def register_suite(suite: Suite) -> Suite:
         The suite.
 
     Raises:
-        ValueError: a bad suite, or a name that is taken.
+        ValueError: a bad name, or one that is taken.
     """
     if SUITES.get(suite.name) == suite:
         return suite
     _check_name("suite", suite.name, set(SUITES), SUITE_NAME)  # part of file names
-    missing = sorted({*LENGTHS} - {*suite.lengths})
-    if missing:
-        raise ValueError(f"suite {suite.name}: its lengths lack {', '.join(missing)}")
-    if suite.configuration is None and suite.generator is None:
-        raise ValueError(
-            f"suite {suite.name}: it has no problems: it needs a generator or a configuration of"
-            " OpenCompass"
-        )
-    if suite.generator is not None:
-        _check_prompt(suite.name, suite.generator)
     SUITES[suite.name] = suite
     return suite
-
-
-def _check_prompt(suite: str, generator: Generator) -> None:
-    """Raise ValueError for a prompt without a column of the problems, which would be the same for
-    every problem."""
-    prompts = " ".join(part["prompt"] for part in generator.rounds)
-    names = re.findall(r"\{(\w+)\}", prompts)
-    if not {*names} & {*generator.columns}:
-        raise ValueError(
-            f"suite {suite}: no turn of its rounds has one of its columns, as"
-            f" {{{generator.columns[0]}}}"
-        )
 
 
 def load(plugin: str) -> PluginName:

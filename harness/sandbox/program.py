@@ -236,8 +236,7 @@ UNSAFE = Sandbox("unsafe")  # limits alone
 
 @dataclass(frozen=True)
 class Containment:
-    """The sandbox of this machine, None if no program may run; missing: why there is none, or
-    ""."""
+    """The sandbox of this machine; None if no program may run, and then why (`missing`)."""
 
     sandbox: Sandbox | None
     missing: str = ""
@@ -248,32 +247,32 @@ def choose(unsafe: bool = False) -> Containment:
     """Landlock, or else bubblewrap, or else a plain process if `unsafe`; a program shows that it
     holds."""
     faults = []
+    candidates = []
     calls = compiled_filter()
+    bwrap = shutil.which("bwrap")
     if not landlock_version():
         faults.append("this kernel, or its container, has no Landlock")
     elif not calls:
         faults.append("Landlock needs libseccomp (Debian: libseccomp2)")
     else:
-        sandbox = Sandbox("landlock", calls)
-        fault = fault_of(sandbox)
-        if not fault:
-            return Containment(sandbox)
-        faults.append(f"Landlock {fault}")
-    bwrap = shutil.which("bwrap")
+        candidates.append(Sandbox("landlock", calls))
     if bwrap is None:
         faults.append("bubblewrap is not installed")
     else:
-        sandbox = Sandbox("bubblewrap", calls, bwrap)
+        candidates.append(Sandbox("bubblewrap", calls, bwrap))
+    for sandbox in candidates:
         fault = fault_of(sandbox)
         if not fault:
             return Containment(sandbox)
-        faults.append(f"bubblewrap {fault}")
-    missing = (
+        faults.append(f"{sandbox.name} {fault}")
+    if unsafe:
+        return Containment(UNSAFE)
+    return Containment(
+        None,
         f"no sandbox ({'; '.join(faults)}); install libseccomp on Linux 5.13 or newer, or"
         " bubblewrap, then score the run again, or give --unsafe-code-execution to run such code"
-        " unprotected"
+        " unprotected",
     )
-    return Containment(UNSAFE if unsafe else None, missing)
 
 
 PROBE = """

@@ -3,7 +3,6 @@ they were."""
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from harness.plugins import (
     load,
     load_all,
     register_preset,
-    register_suite,
     restore,
     syntax_hash,
     used_by,
@@ -26,9 +24,7 @@ from harness.plugins import (
 from harness.records.files import with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
 from harness.runs.selection import methods_named
-from harness.suites import gsm8k
 from harness.suites.registry import SUITES
-from harness.suites.spec import Suite, human
 from model_wrappers import METHODS, register
 from model_wrappers.backbones.registry import FAMILIES
 from model_wrappers.options import Options
@@ -317,29 +313,6 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
 def test_a_bad_preset_is_refused(preset: Preset, says: str) -> None:
     with pytest.raises((ValueError, UserError), match=says):
         register_preset("own", preset)
-
-
-def asking(prompt: str) -> Suite:
-    """A suite of GSM8K's problems with another prompt."""
-    assert gsm8k.SUITE.generator is not None
-    generator = replace(gsm8k.SUITE.generator, rounds=human(prompt))
-    return replace(gsm8k.SUITE, name="own", title="Own", generator=generator)
-
-
-@pytest.mark.parametrize(
-    ("suite", "says"),
-    [
-        (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "it has no problems"),
-        (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
-        (
-            asking("Answer: {questoin}"),
-            r"no turn of its rounds has one of its columns, as \{question\}",
-        ),
-    ],
-)
-def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        register_suite(suite)
 
 
 @pytest.mark.parametrize(
