@@ -214,16 +214,13 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for name in ("item", *SPENT, *COUNTED):
         values = floats_of(items, name)
-        # Seconds must be above 0, the others may be 0: a random baseline makes no forwards.
-        least = math.ulp(0.0) if name == "seconds" else 0.0
+        missing = np.flatnonzero(np.isnan(values))
         # An item that the timed run does not have has no seconds.
-        elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
-        invalid = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
-        if len(invalid):
-            first = " ".join(str(items[key].iloc[invalid[0]]) for key in KEY)
+        if len(missing) and (name != "seconds" or run.speed is None):
+            first = " ".join(str(items[key].iloc[missing[0]]) for key in KEY)
             raise UserError(
-                f"{run.folder}/items.jsonl: {first} has no valid {name}; the record is damaged,"
-                " remove that line"
+                f"{run.folder}/items.jsonl: {first} has no {name}; the record is damaged, remove"
+                " that line"
             )
         columns[name] = values
     columns |= {name: floats_of(items, name) for name in OPTIONAL}

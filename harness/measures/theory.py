@@ -27,7 +27,6 @@ from harness.measures.table import (
 )
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import KEY, Run
-from harness.stats import ratio_of_totals
 
 # The decoder's default, which a configuration does not name.
 WINDOW = 16
@@ -228,14 +227,14 @@ def _passes(items: Items, pair: tuple[str, str], windows: pd.DataFrame) -> float
     """Committed positions per forward of LLaDA, over the items that both have; NaN without any."""
     both = _shared(items, (REFERENCE, pair[1]), pair)
     committed = windows.loc[windows["item"].isin(both.index), "committed"]
-    return ratio_of_totals(committed, both["forwards"]) if committed.any() else math.nan
+    return committed.sum() / both["forwards"].sum() if committed.any() else math.nan
 
 
 def _ratio(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> float:
     """Total seconds of one method over those of another, over the items that both have; NaN without
     any."""
     both = _shared(items, pair, other)
-    return ratio_of_totals(both["seconds"], both["seconds_other"]) if len(both) else math.nan
+    return both["seconds"].sum() / both["seconds_other"].sum() if len(both) else math.nan
 
 
 def _shared(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> pd.DataFrame:

@@ -287,25 +287,6 @@ def begin_meta(
     return table_differences(session_facts(before), session_facts(made))
 
 
-@contextmanager
-def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -> Iterator[None]:
-    """Remove a new run's records if it fails before its first response is recorded.
-
-    A folder with a run.json and no response would make the corrected command need --resume.
-
-    Args:
-        folder: of the run.
-        begun: whether the folder held this run before.
-        recorded: the recorded items, which may become more inside the block.
-    """
-    try:
-        yield
-    except UserError:
-        if not begun and not recorded:
-            remove_records(folder)
-        raise
-
-
 def remove_records(folder: Path) -> None:
     """Delete a run's records and its folders tables, figures and report; other files stay."""
     for name in RECORDS:

@@ -1,7 +1,6 @@
 """Loading a suite's problems through OpenCompass, and encoding their prompts once for all
 methods."""
 
-import json
 import os
 import sys
 import tempfile
@@ -9,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -125,10 +123,7 @@ def _dataset(suite: str, config: dict[str, Any], limit: int | None) -> Any:
     except Exception as error:
         cause = error.__cause__ or error
         problem = "cannot be read" if isinstance(cause, OSError) else "is malformed"
-        # Loaders parse each line by itself, so that the error's own line number is always 1.
-        fault = _json_fault(config) if isinstance(error, json.JSONDecodeError) else ""
-        fault = fault or f"{config['path']}: {cause}"
-        raise UserError(f"data file of {suite} {problem}: {fault}") from error
+        raise UserError(f"data file of {suite} {problem}: {config['path']}: {cause}") from error
     return dataset
 
 
@@ -147,24 +142,6 @@ def _check_evaluator(suite: str, evaluator: dict[str, Any]) -> None:
     kind = evaluator.get("type")
     if isinstance(kind, str) and ICL_EVALUATORS.get(kind) is None:
         raise UserError(f"suite {suite}: there is no evaluator {kind}; give its import path")
-
-
-def _json_fault(config: dict[str, Any]) -> str:
-    """Where a dataset's file is no JSON; "" if all is well."""
-    path = Path(config["path"])
-    # math.json is the default of MATH's loader.
-    files = [path, *path.glob("*.jsonl"), path / config.get("file_name", "math.json")]
-    for file in files:
-        if not file.is_file() or file.suffix not in (".json", ".jsonl"):
-            continue
-        text = file.read_text("utf-8", errors="replace")
-        parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
-        for number, part in enumerate(parts, 1):
-            try:
-                json.loads(part)
-            except json.JSONDecodeError as error:
-                return f"{file}, line {number + error.lineno - 1}: {error.msg}"
-    return ""
 
 
 def _fault(problems: Problems, foreign: bool) -> str:

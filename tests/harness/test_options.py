@@ -124,7 +124,7 @@ def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"methods": {"threshold": {"tau": 0.1}}}, "--methods .* must be text or a list"),
+        ({"methods": {"threshold": {"tau": 0.1}}}, "--methods .* must be"),
         ({"temperature": float("nan")}, "--temperature nan must be a finite number"),
     ],
 )

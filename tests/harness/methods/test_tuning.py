@@ -170,13 +170,9 @@ def test_all_problems_are_for_settings_that_no_other_beats_in_accuracy_and_speed
         *range(ends - FINALISTS, ends),
         *range(ends, ends + FINALISTS),
     ]
-    with pytest.raises(UserError, match="LLaDA is not among the decoders"):
-        finalists(DEV[DEV["decoder"] != "llada"])
 
 
-def test_without_llada_or_a_verdict_there_is_no_bar() -> None:
-    with pytest.raises(UserError, match="LLaDA is not among the decoders"):
-        choose(DEV[DEV["decoder"] != "llada"])
+def test_without_a_verdict_there_is_no_bar() -> None:
     torn = rows(("llada", "base", [150, 30], 10))
     torn["right"][0]["t"][3] = np.nan
     with pytest.raises(UserError, match="problems of t have no verdict"):
