@@ -108,17 +108,12 @@ def resolve(options: RunOptions) -> ResolvedRun:
     batch = _batch(options, _has_many_items(suites, items))
     # The responses of a batch share every call, so that none has seconds of its own.
     timed = not options.untimed and batch is None
-    problems: str | dict[str, str] = data
-    if not generated:
-        problems = {
-            name: files_hash(suite.files(False, Path(data))) for name, suite in suites.items()
-        }
     # UNSET: run.json leaves out what is as usual, so that it equals records older than the option.
     config = RunConfig(
         models=_used_models(models, methods, presets),
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
         methods=methods,
-        data=problems,
+        data=data if generated else _hashes(suites, Path(data)),
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
@@ -339,6 +334,11 @@ def _data(option: str | None, suites: Suites, foreign: Sequence[str]) -> str:
     split, seed = generated
     name = "generated-dev" if split == "dev" else "generated"
     return f"{name}:{seed}" if seed > 0 else name
+
+
+def _hashes(suites: Suites, data: Path) -> dict[str, str]:
+    """SHA-256 of the files of real problems by suite."""
+    return {name: files_hash(suite.files(False, data)) for name, suite in suites.items()}
 
 
 def _suite(suite: Suite, generated: bool) -> SuiteName:

@@ -19,10 +19,10 @@ from harness.stats import (
     mean_difference_interval,
     mean_difference_p_value,
     mean_difference_p_values,
+    mean_interval,
     paired_interval,
     paired_lower_limit,
     paired_score,
-    percentile_interval,
     speedup_interval,
     wilson,
 )
@@ -54,7 +54,7 @@ def test_wilson_contains_its_share() -> None:
 def test_an_interval_of_what_is_not_known_is_nan_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        low, high = percentile_interval([np.array([1.0, math.nan])], np.mean)
+        low, high = mean_interval(np.array([1.0, math.nan]))
     assert math.isnan(low) and math.isnan(high)
 
 
