@@ -212,8 +212,8 @@ class Outcome:
     """What became of a program.
 
     Attributes:
-        kind: "pass", "timeout", "assertion" or "failed".
-        message: of the exception.
+        kind: "pass", "timeout", "assertion", "failed", or UNSTARTED if its process did not start.
+        message: of the exception, or the last line on stderr of a process that did not start.
         line: of the tests, where it was raised.
     """
 
@@ -232,6 +232,7 @@ class Sandbox:
 
 
 UNSAFE = Sandbox("unsafe")  # limits alone
+UNSTARTED = "not started"
 
 
 @dataclass(frozen=True)
@@ -299,9 +300,7 @@ def fault_of(sandbox: Sandbox) -> str:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").touch()
         facts = f"outside = {outside!r}\nport = {server.getsockname()[1]}\n"
-        outcome, complaint = attempt(Program(facts + PROBE, seconds=10.0), sandbox)
-    if outcome is None:
-        return f"does not work here: {complaint}"
+        outcome = attempt(Program(facts + PROBE, seconds=10.0), sandbox)
     if outcome.kind == "assertion":
         return outcome.message
     if outcome.kind == "pass":
@@ -392,17 +391,17 @@ def execute(program: Program, sandbox: Sandbox) -> Outcome:
 
 
 def _started(program: Program, sandbox: Sandbox) -> Outcome:
-    outcome, complaint = attempt(program, sandbox)
-    if outcome is not None:
-        return outcome
-    raise UserError(
-        f"a sandbox did not start ({complaint}); free memory or processes, then score the run again"
-    )
+    outcome = attempt(program, sandbox)
+    if outcome.kind == UNSTARTED:
+        raise UserError(
+            f"a sandbox did not start ({outcome.message}); free memory or processes, then score the"
+            " run again"
+        )
+    return outcome
 
 
-def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
-    """Run a program once: its outcome, or None if its process did not start; and the last line on
-    stderr."""
+def attempt(program: Program, sandbox: Sandbox) -> Outcome:
+    """Run a program once."""
     nonce = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True) as scratch:
         request = {
@@ -426,7 +425,7 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
                     start_new_session=True,
                 )
             except OSError as error:
-                return None, str(error)
+                return Outcome(UNSTARTED, str(error))
             try:
                 # By the clock, for a program that waits: long, so that a busy machine ends no
                 # other.
@@ -434,7 +433,7 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
             finally:
                 end(process)
             complaints.seek(0)
-            return outcome, last_line(complaints.read())
+            return outcome or Outcome(UNSTARTED, last_line(complaints.read()))
 
 
 def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:

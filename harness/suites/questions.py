@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -212,7 +211,7 @@ def _question(judge: str, columns: list[str], line: int, row: Row) -> Row:
     """A row as OpenCompass gets it. Raises ValueError with the line number."""
     prompt_column, answer_column, *choice_names = columns
     answer = _text(line, row, answer_column)
-    prompt = _prompt(line, row, prompt_column)
+    prompt = _text(line, row, prompt_column)
     # The prompt comes last: OpenCompass replaces column names in braces in this order, so that a
     # "{answer}" in the question's own text stays.
     try:
@@ -289,15 +288,6 @@ def _text(line: int, row: Row, column: str) -> str:
     return text_of(value)
 
 
-def _prompt(line: int, row: Row, column: str) -> str:
-    if isinstance(row.get(column), dict | list):
-        raise ValueError(
-            f"line {line}: {column} must be text, not {str(row[column])[:40]}; of a table of"
-            ' pandas\' write orient="records"'
-        )
-    return _text(line, row, column)
-
-
 def judge_of(judge: str) -> Judge:
     """The function of a judge: of (response, answer), whether the response is right.
 
@@ -316,9 +306,8 @@ def judge_of(judge: str) -> Judge:
     if not path.endswith(".py"):
         module = import_module(path)
         return lambda response, answer: bool(getattr(module, name)(response, answer))
-    # With its time as a part of the cache's key: a file that was changed is imported again.
     file = Path(path)
-    function = _function(file, name, file.stat().st_mtime_ns if file.is_file() else 0)
+    function = import_function(file, name)
 
     def judged(response: str, answer: str) -> bool:
         # Whatever the user's function raises, also by sys.exit.
@@ -331,12 +320,6 @@ def judge_of(judge: str) -> Judge:
         return bool(verdict)
 
     return judged
-
-
-@lru_cache
-def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
-    """A function of a file, imported once for each version of the file."""
-    return import_function(path, name)
 
 
 def same_number(response: str, answer: str) -> bool:

@@ -96,8 +96,6 @@ ALL = (
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
-# Headings of table columns other than the suites'; no suite may have one of them as its title.
-COLUMNS = ("mean", "all", "checkpoint", "acc.", "speed", "fwd.", "acceptance", "points")
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
 
@@ -141,7 +139,7 @@ def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
         names: comma-separated elements, or several such texts.
 
     Raises:
-        UserError: a name is unknown, repeated, or the heading of another column.
+        UserError: a name is unknown or repeated.
     """
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):
@@ -151,14 +149,7 @@ def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
             add_questions(name, questions)
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
-        suite = suite_named(name)
-        columns = {*COLUMNS, *(other.title.casefold() for other in chosen.values())}
-        if taken := columns & {name.casefold(), suite.title.casefold()}:
-            raise UserError(
-                f"--suite {element}: tables have a column {taken.pop()} already; choose another"
-                " name"
-            )
-        chosen[name] = suite
+        chosen[name] = suite_named(name)
     # Without any name, suite_named raises its error.
     return chosen or {"": suite_named("")}
 
@@ -191,18 +182,13 @@ def split_named(data: object) -> tuple[str, int] | None:
     return match and ("dev" if match[1] else "test", int(match[2] or 0))
 
 
-def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
-    """The same as `problems_of`, for a suite by its name. Raises UserError if it is unknown."""
-    return problems_of(suite_named(suite), split, count, seed)
-
-
-def problems_of(
-    suite: Suite, split: str, count: int, seed: int = 0, allow_fewer: bool = False
+def problems(
+    name: str, split: str, count: int, seed: int = 0, allow_fewer: bool = False
 ) -> Iterator[Problem]:
     """Draw problems with different questions; the same arguments give the same problems.
 
     Args:
-        suite: with a generator.
+        name: of a suite with a generator.
         split: train, dev or test.
         count: how many to draw.
         seed: of the draws.
@@ -212,9 +198,11 @@ def problems_of(
         The problems. A larger count continues those of a smaller one.
 
     Raises:
+        UserError: while iterating: the suite is unknown.
         ValueError: while iterating: the split seems to have fewer problems, without allow_fewer;
             or, as `draw`, none at all.
     """
+    suite = suite_named(name)
     # Seeded without the count: a larger count continues the same problems.
     rng = Random(f"{suite.generated.problems_of or suite.name} {split} {seed}")
     seen: set[str] = set()
@@ -246,7 +234,7 @@ def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
     split = split_named(data)
     assert split is not None, "a run on real files generates nothing"
     return list(
-        problems_of(suite, split[0], max(TEST_PROBLEMS, limit or 0), split[1], allow_fewer=True)
+        problems(suite.name, split[0], max(TEST_PROBLEMS, limit or 0), split[1], allow_fewer=True)
     )
 
 

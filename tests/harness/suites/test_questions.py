@@ -89,10 +89,6 @@ def test_an_answer_that_is_no_text_is_as_json_has_it(tmp_path: Path) -> None:
         ([{"prompt": "a"}], "no column of answers among prompt; name it"),
         ([{"text": "a", "answer": "b"}], "no column of prompts among text, answer; name it"),
         (
-            [{"prompt": {"0": "a"}, "answer": {"0": "b"}}],
-            'of a table of pandas\' write orient="records"',
-        ),
-        (
             [{"prompt": "a", "answer": "b"}, {"prompt": None, "answer": "b"}],
             "line 2: prompt is missing or empty",
         ),
@@ -244,11 +240,6 @@ def test_a_file_is_a_suite_beside_others_and_may_change(registries: None, tmp_pa
         suites_named(f"gsm8k={path}(answer=gold)")
     with pytest.raises(UserError, match="twice"):
         suites_named(f"mine={path}(answer=gold);mine={path}(answer=gold)")
-    for name in ("Mean", "all", "Checkpoint", "speed", "GSM8K"):
-        with pytest.raises(
-            UserError, match=f"{name}=.*: tables have a column {name.lower()} already"
-        ):
-            suites_named(f"gsm8k;{name}={path}(answer=gold)")
 
 
 # Prompts and responses of a file
