@@ -41,7 +41,7 @@ def timed_sessions(folder: Path) -> list[Run]:
     sessions = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
     return [
         read_measured(folder),
-        *(with_speed(read_run(folder, windows=False), read_run(speed)) for speed in sessions),
+        *(with_speed(read_run(folder), read_run(speed)) for speed in sessions),
     ]
 
 

@@ -91,14 +91,20 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
     return methods | changed
 
 
-def _schedule_of(setting: Setting, model: str, suite: str) -> str | None:
-    """The schedule of a setting: as given, or else nano's if one fits; None is the uniform one."""
+def purpose_of_setting(setting: Setting, model: str, suite: str) -> Purpose:
+    """What a schedule for a setting of DDOSP is made for."""
     assert setting.gen_length is not None and setting.block_length is not None, (
         "settings have their lengths"
     )
+    # A schedule is for decoding with the same treatment of EOS, so these are part of its purpose.
     ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
     lengths = setting.gen_length, setting.block_length, setting.options["steps"]
-    wanted = Purpose(model, suite, *lengths, **ends)
+    return Purpose(model, suite, *lengths, **ends)
+
+
+def _schedule_of(setting: Setting, model: str, suite: str) -> str | None:
+    """The schedule of a setting: as given, or else nano's if one fits; None is the uniform one."""
+    wanted = purpose_of_setting(setting, model, suite)
     given = setting.options.get("schedule")
     if given is not None:
         schedule = str(Path(given, f"{suite}.json")) if Path(given).is_dir() else given

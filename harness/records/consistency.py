@@ -35,7 +35,7 @@ def check_run(
         folder: of the run, for the message.
         meta: run.json.
         items: items.jsonl, a row per line.
-        windows: windows.jsonl, a row per line; no rows if it was not read.
+        windows: windows.jsonl, a row per line.
 
     Raises:
         UserError: they do not agree; the message names every contradiction.

@@ -194,12 +194,8 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
 
 
-def read_run(folder: Path, windows: bool = True) -> Run:
+def read_run(folder: Path) -> Run:
     """Read a run's folder.
-
-    Args:
-        folder: of the run.
-        windows: read the windows, which may be millions.
 
     Raises:
         UserError: there is no run, or it is damaged, or its records disagree.
@@ -208,13 +204,9 @@ def read_run(folder: Path, windows: bool = True) -> Run:
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
     passes = of_items(_read_frame(folder / "passes.jsonl", PassRecord), items)
-    read = (
-        of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items)
-        if windows
-        else pd.DataFrame()
-    )
-    check_run(folder, meta, items, read)
-    return Run(folder, meta, items, read, passes)
+    windows = of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items)
+    check_run(folder, meta, items, windows)
+    return Run(folder, meta, items, windows, passes)
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
