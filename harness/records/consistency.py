@@ -83,7 +83,7 @@ def _unknown_names(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
     """Items of methods or suites that are not the run's."""
     for column, known in (("method", meta.config.methods), ("suite", meta.config.suites)):
         unknown = sorted(set(items.get(column, ())) - set(known))
-        if unknown:
+        if known and unknown:
             yield f"items.jsonl: {column} {', '.join(unknown)} is not in run.json's configuration"
 
 

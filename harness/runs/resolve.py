@@ -408,8 +408,8 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
 def _seeds(option: str | int | tuple[int, ...]) -> tuple[int, ...]:
     """The seeds of --seed. Raises UserError for text that is no list of seeds."""
     text = ",".join(map(str, option)) if isinstance(option, tuple) else str(option)
-    with explained(f"--seed {text}", ValueError):
+    with explained(f"--seed {text} must be whole numbers, as 0,1,2", ValueError):
         seeds = tuple(map(int, text.split(",")))
     if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise UserError(f"--seed {text} must be whole numbers of at least 0, each once, as 0,1,2")
+        raise UserError(f"--seed {text} must be numbers of at least 0, each once")
     return seeds

@@ -341,7 +341,7 @@ def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Pa
 
 def test_a_choice_shows_options_that_are_fixed_and_which_settings_are_the_defaults() -> None:
     dev = rows(("llada", "base", [150, 30], 10), ("threshold", "base", [160, 30], 1))
-    page = tune.described(choose(dev), tune.SPACES | spaces_of("threshold(tau=0.5); llada"), [])
+    page = tune.described(choose(dev), tune.SPACES | spaces_of("threshold(tau=0.5); llada"), "")
     assert "| defaults |" in page and "| tau=1 |" in page
 
 
