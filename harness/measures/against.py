@@ -233,7 +233,7 @@ def read_claims(path: Path) -> list[Claim]:
     with explained(
         f"{path} is no file of claims", OSError, ValueError, msgspec.ValidationError, instead=keys
     ):
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Claims).claim
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Claims).claim
 
 
 def records_of(claims: list[Claim], folder: Path) -> dict[str, list[Run]]:

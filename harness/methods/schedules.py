@@ -129,7 +129,7 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
     read_schedule(
         schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length
     )
-    content: dict[str, Any] = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(schedule_path(schedule).read_bytes())
     made = {name: content.get(name, False) for name in asdict(wanted)}
     weights = model_hashes(model_folder(wanted.model))
     made_weights = content.get("weights")

@@ -134,7 +134,7 @@ def ships(model: dict[str, Any]) -> bool:
     """
     # By the hashes of its files, for a folder of any model may have such a name.
     nano = Path(model_wrappers.__file__).parent / "nano"
-    lines = (nano / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    lines = (nano / "SHA256SUMS").read_text("utf-8").splitlines()
     folders = {digest: (nano / name).parent for digest, name in map(str.split, lines)}
     weights = [*(model.get("sha256") or {}).values()]
     if not weights or "adapter" in model or not all(digest in folders for digest in weights):

@@ -164,24 +164,18 @@ def claim_folder(
         return out
     # With --overwrite too: a run.json that another program wrote is refused here, not deleted.
     before = read_meta(out).config
-    if resume:
-        _check_settings(out, before, config)
-    elif not overwrite:
+    changed = unlike_settings(before, config)
+    if resume and changed:
+        raise UserError(
+            f"--resume: {out} has responses made with other settings:"
+            f" {'; '.join(changed[:SHOWN])}; choose another --out"
+        )
+    if not resume and not overwrite:
         raise UserError(
             f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew,"
             " or another --out"
         )
     return out
-
-
-def _check_settings(out: Path, before: RunConfig, now: RunConfig) -> None:
-    """Raise UserError if a run would go on with settings that it was not begun with."""
-    changed = unlike_settings(before, now)
-    if changed:
-        raise UserError(
-            f"--resume: {out} has responses made with other settings:"
-            f" {'; '.join(changed[:SHOWN])}; choose another --out"
-        )
 
 
 def unlike_settings(before: RunConfig, now: RunConfig) -> list[str]:

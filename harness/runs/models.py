@@ -65,7 +65,7 @@ def _model_table(text: str) -> Any:
     """The table that --model stands for, unchecked; None if its text is no table."""
     if text.endswith(".json"):
         with explained(f"--model {text}: cannot read the table of models", OSError, ValueError):
-            return json.loads(Path(text).read_text(encoding="utf-8"))
+            return json.loads(Path(text).read_bytes())
     if "=" not in text:
         return ROLES_OF.get(text, {"base": text})
     table = {}

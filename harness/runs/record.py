@@ -19,7 +19,6 @@ from harness.records.store import KEY, Recorder, key_of, read_meta, read_run
 from harness.runs.folder import LOCK, begin_meta, remove_records, session
 from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Passes
 from model_wrappers.batches import MOST_AT_ONCE
 
 FINISHED = "finished"
@@ -119,8 +118,8 @@ def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
     with Progress(*columns, auto_refresh=False) as bar:
         task = bar.add_task("responses", total=total, completed=done)
         for worker, result in pool.results(queue):
-            if isinstance(result, Passes):
-                recorder.add_passes(result.line)
+            if isinstance(result, dict):
+                recorder.add_passes(result)
                 continue
             item = result.item
             if worker:

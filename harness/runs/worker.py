@@ -27,7 +27,7 @@ from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
 from harness.runs.respond import respond, warm_up
-from harness.runs.responses import Passes, Response, Result
+from harness.runs.responses import Response, Result
 from harness.runs.timing import Timing, fastest_threads
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
@@ -173,7 +173,7 @@ class Worker:
             first = items[0]
             if self._decoders[method].prefix_conditioned and first % PASSES_EVERY == 0:
                 seconds = pass_seconds(job.models[method], job.prompt(method, first))
-                yield Passes({"method": method, "suite": chunk.suite, "item": first, **seconds})
+                yield {"method": method, "suite": chunk.suite, "item": first, **seconds}
 
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         """Decode several responses at once, except by methods that decode one at a time."""

@@ -276,7 +276,7 @@ def config_of(model: str) -> dict[str, Any] | None:
     if not isinstance(file, str | Path):
         return None
     try:
-        config: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(Path(file).read_bytes())
         return config
     except (OSError, ValueError):
         return {"model_type": ""}

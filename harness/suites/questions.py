@@ -19,11 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.elements import import_function, parse_call
+from harness.elements import parse_call
 from harness.errors import UserError, explained
 from harness.suites.choices import Row, choice_columns, choices_of, letter_of, with_choices
 from harness.suites.programs import tests_of
 from harness.suites.texts import plain, text_of
+from model_wrappers.decoders.files import import_file
 from model_wrappers.options import first_few, note
 
 # Columns of the prompt and of the answer, looked for in this order unless they are named.
@@ -307,7 +308,9 @@ def judge_of(judge: str) -> Judge:
         module = import_module(path)
         return lambda response, answer: bool(getattr(module, name)(response, answer))
     file = Path(path)
-    function = import_function(file, name)
+    # Any exception: the file is the user's code, and may even exit.
+    with explained(f"{file}:{name} cannot be imported", BaseException):
+        function = getattr(import_file(file), name)
 
     def judged(response: str, answer: str) -> bool:
         # Whatever the user's function raises, also by sys.exit.

@@ -75,7 +75,7 @@ def with_shots(suite: Suite) -> Suite:
 
 
 LONG = (gsm8k.LONG, mbpp.LONG)
-TABLE = Path(__file__).with_name("configurations.toml").read_text(encoding="utf-8")
+TABLE = Path(__file__).with_name("configurations.toml").read_text("utf-8")
 CONFIGURATIONS = [Suite(**fields) for fields in tomllib.loads(TABLE)["suites"]]
 ALL = (
     gsm8k.SUITE,
