@@ -12,12 +12,11 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from harness.errors import UserError
 from harness.records.store import KEY, Run
-from harness.stats import effective_trials
+from harness.stats import Floats, effective_trials
 
 # The method whose seconds and forwards are 1.00x.
 REFERENCE = "llada"
@@ -339,7 +338,7 @@ def _over_reference(items: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+def draws_of(run: Run, item: Floats) -> dict[str, Floats]:
     """Split the numbers of items into `problem` and `draw`, the index of the seed.
 
     Args:
@@ -364,7 +363,7 @@ def _windows(run: Run) -> pd.DataFrame:
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 
 
-def floats_of(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
+def floats_of(frame: pd.DataFrame, name: str) -> Floats:
     """A column as floats; NaN for a missing column, and for values that are no numbers."""
     if name not in frame:
         return np.full(len(frame), math.nan)

@@ -16,7 +16,7 @@ from msgspec import UNSET, to_builtins
 from harness.elements import format_call
 from harness.errors import UserError
 from harness.options import checked
-from harness.records.environment import busy_warning, receipt
+from harness.records.environment import TOP, busy_warning, receipt
 from harness.records.files import TRACES
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
@@ -25,7 +25,6 @@ from harness.runs.chosen import joined_items
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
@@ -154,7 +153,7 @@ def claim_folder(
             option = "--resume" if resume else "--overwrite"
             raise UserError(f"{option} needs --out, the folder of the run")
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
-        return runs_folder(ROOT) / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+        return runs_folder(TOP) / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     if not (out / "run.json").exists():
         for name in RECORDS:
             if (out / name).exists():

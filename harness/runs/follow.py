@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from harness.errors import UserError, explained
-
-ROOT = Path(__file__).resolve().parents[2]
+from harness.records.environment import TOP
 
 
 def follow(command: str, folder: Path, *options: str) -> None:
@@ -24,8 +23,8 @@ def follow(command: str, folder: Path, *options: str) -> None:
     with explained(message, Exception):
         # By path, for an installed package may be named tables, as PyTables is. No import
         # statement, for harness may not import tables.
-        if str(ROOT) not in sys.path:
-            sys.path.insert(0, str(ROOT))
+        if str(TOP) not in sys.path:
+            sys.path.insert(0, str(TOP))
         module = importlib.import_module(f"tables.{command}")
         if module.main([str(folder), *options]):
             raise UserError(message)

@@ -20,7 +20,7 @@ from harness.elements import elements_of
 from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp, planning
 from harness.suites.questions import TESTS, Questions, questions_of, rows_of
-from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
+from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, human, split_of
 from harness.suites.texts import is_text
 from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
@@ -61,10 +61,7 @@ def with_shots(suite: Suite) -> Suite:
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
     for problem in (draw(suite, "train", rng) for _ in range(SHOTS)):
-        solved += [
-            {"role": "HUMAN", "prompt": problem.question},
-            {"role": "BOT", "prompt": problem.response},
-        ]
+        solved += [*human(problem.question), {"role": "BOT", "prompt": problem.response}]
     return Suite(
         name=f"{suite.name}-{SHOTS}shot",
         title=f"{suite.title}, {SHOTS}-shot",
