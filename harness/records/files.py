@@ -177,13 +177,7 @@ COLUMNS = {
     "prob": "<f4",
     "target_prob": "<f4",
 }
-# Numbers of the kinds of events: that put a token at a position, ...
-COMMITS = tuple(
-    NUMBER[kind] for kind in ("unmasked", "accepted", "known", "corrected", "drawn", "filled")
-)
-# ... that put the draft itself there, ...
-ACCEPTED = (NUMBER["accepted"], NUMBER["known"])
-# ... and that put nothing there.
+# Numbers of the kinds of events that put nothing at a position.
 REFUSED = (NUMBER["rejected"], NUMBER["discarded"])
 Numbers = npt.NDArray[Any]
 
