@@ -11,30 +11,27 @@ from harness.errors import UserError, one_line_errors
 from model_wrappers.options import meant
 
 CONFIGS = Path(__file__).resolve().parents[1] / "model_wrappers" / "configs"  # of OpenCompass
-# Command -> its module, the options that are always passed first, and its line of help. Modules
-# are imported by name when a command runs: importing all of them would take seconds.
-COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "run": ("harness.run", (), "problems through decoders: timed, recorded, scored, with tables"),
-    "plan": ("harness.run", ("--plan",), "what such a run will cost; nothing is written"),
-    "status": ("harness.run", ("--status",), "how far a run is"),
-    "list": ("harness.run", ("--list",), "presets, groups and suites"),
-    "tune": ("harness.tune", (), "settings of every decoder by one rule, on dev problems"),
-    "score": ("harness.scoring", (), "judge a run's responses again"),
-    "tables": ("tables.render", (), "LaTeX, Markdown and CSV from records"),
-    "figures": ("tables.figures", (), "figures from records"),
-    "report": ("tables.report", (), "a page that plays every decoding"),
-    "claims": ("tables.claims", (), "a file of claims, each compared from its record"),
-    "gate": ("harness.gate", (), "a run against an older one, or against golden records"),
-    "audit": ("harness.audit.__main__", (), "decoders' exact output distributions"),
-    "bench": ("harness.bench.__main__", (), "what passes and decoders cost on this machine"),
-    "train": ("harness.train.__main__", (), "train a model"),
-    "schedule": ("harness.schedule", (), "a schedule for DDOSP"),
+# Command -> its module and its line of help. Modules are imported by name when a command runs:
+# importing all of them would take seconds.
+COMMANDS = {
+    "run": ("harness.run", "problems through decoders: timed, recorded, scored, with tables"),
+    "tune": ("harness.tune", "settings of every decoder by one rule, on dev problems"),
+    "score": ("harness.scoring", "judge a run's responses again"),
+    "tables": ("tables.render", "LaTeX, Markdown and CSV from records"),
+    "figures": ("tables.figures", "figures from records"),
+    "report": ("tables.report", "a page that plays every decoding"),
+    "claims": ("tables.claims", "a file of claims, each compared from its record"),
+    "gate": ("harness.gate", "a run against an older one, or against golden records"),
+    "audit": ("harness.audit.__main__", "decoders' exact output distributions"),
+    "bench": ("harness.bench.__main__", "what passes and decoders cost on this machine"),
+    "train": ("harness.train.__main__", "train a model"),
+    "schedule": ("harness.schedule", "a schedule for DDOSP"),
 }
 USAGE = "\n".join(
     [
         "usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help",
         "",
-        *(f"  {name:11} {help_text}" for name, (_, _, help_text) in COMMANDS.items()),
+        *(f"  {name:11} {help_text}" for name, (_, help_text) in COMMANDS.items()),
         "  opencompass OpenCompass's own command, with our model files; alone it prints their"
         " folder",
         "  lm-eval     lm-evaluation-harness's own command, with the model fef-dllm",
@@ -56,12 +53,8 @@ def main(line: list[str] | None = None) -> int:
         raise UserError(
             f"there is no command {name}{meant(name, [*COMMANDS, 'opencompass', 'lm-eval'])}"
         )
-    module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # usage messages begin with it
-    # --help stands alone: --status would take it for its value.
-    code: int = import_module(module).main(
-        rest if {"-h", "--help"} & {*rest} else [*options, *rest]
-    )
+    code: int = import_module(COMMANDS[name][0]).main(rest)
     return code
 
 
@@ -97,7 +90,7 @@ def lm_eval(line: list[str]) -> int:
         )
     from model_wrappers.lm_eval_model import main as run_lm_eval  # takes seconds to import
 
-    # Its warnings, which `command` turned off, say which settings of a task it overrides.
+    # Its warnings, which are off, say which settings of a task it overrides.
     logging.disable(logging.NOTSET)
     run_lm_eval(line)
     return 0
@@ -105,6 +98,4 @@ def lm_eval(line: list[str]) -> int:
 
 def command() -> None:
     """The entry point of the installed command."""
-    # OpenCompass and its packages log every step; errors still show
-    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -1,23 +1,21 @@
 """Parse lists of a command line whose elements can have arguments.
 
 Such as `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`. Commas or semicolons outside
-brackets separate elements. A value is a literal of Python or JSON, or bare text. `import_function`
-imports the function that an element names by its Python file.
+brackets separate elements. A value is a literal of Python or JSON, or bare text.
 """
 
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
-from harness.errors import UserError, explained
-from model_wrappers.decoders.files import import_file
+from harness.errors import UserError
 
 OPENING_OF = {")": "(", "]": "[", "}": "{"}  # closing bracket -> its opening bracket
-WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+WORDS = {"true": True, "false": False, "null": None, "None": None}
 BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # a text that needs no quotes
 QUOTED = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""", re.DOTALL)
 LITERAL_ERRORS = (ValueError, SyntaxError, TypeError)
@@ -174,11 +172,3 @@ def _start_of_arguments(text: str) -> int | None:
         if depth == 0 and character == ")" and position == len(text) - 1:
             return start
     return None
-
-
-def import_function(path: Path, name: str) -> Callable[..., Any]:
-    """A function of a Python file. Raises UserError if there is none, or its import fails."""
-    # Any exception: the file is the user's code, and may even exit.
-    with explained(f"{path}:{name} cannot be imported", BaseException):
-        function: Callable[..., Any] = getattr(import_file(path), name)
-        return function

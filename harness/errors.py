@@ -1,5 +1,6 @@
 """Errors for people: one line that says what was wrong, what was expected and what to do."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iter
 
 def one_line_errors(main: Callable[[], int]) -> int:
     """Run a command line; errors that a user can cause are one line on stderr and exit code 2."""
+    # OpenCompass and its packages log every step; errors still show.
+    logging.disable(logging.WARNING)
     try:
         return main()
     except (UserError, ValueError, OSError) as error:

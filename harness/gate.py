@@ -13,7 +13,6 @@ interval, in two rounds is an error, and so are other tokens or more forwards. E
 anything changed, 2 if the two cannot be compared.
 """
 
-import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from harness.options import option, parsed
 class GateOptions:
     """What is judged, and against what."""
 
-    run: Path = option("folder of the run to judge", nargs=None)
+    run: Path = option("folder of the run to judge", positional=True)
     against: Path | None = option("folder of an older run, or of golden records", metavar="OLD")
     accuracy: float | None = option("points that a suite may lose", least=0, metavar="POINTS")
     speed: float | None = option("share of speed over LLaDA to lose", least=0, metavar="SHARE")
@@ -83,6 +82,4 @@ def main(line: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # OpenCompass and its packages log every step; errors still show.
-    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

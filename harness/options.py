@@ -44,7 +44,7 @@ def option(
     default: Any = None,
     least: float | None = None,
     most: float | None = None,
-    positional: bool | None = None,
+    positional: bool = False,
     group: str = "",
     **argument: Any,
 ) -> Any:
@@ -54,11 +54,10 @@ def option(
         help: text of --help.
         default: the value if the option is not on the command line.
         least, most: the range of a number.
-        positional: whether it has no flag (default: as `nargs` is among the further arguments).
+        positional: whether it has no flag.
         group: heading in --help, of this field and those after it that name none.
         argument: further keyword arguments of argparse.
     """
-    positional = "nargs" in argument if positional is None else positional
     metadata = {
         "least": least,
         "most": most,

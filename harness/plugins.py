@@ -193,15 +193,19 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
     if isinstance(source, str):
         return None
     file = file_of(source)
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == file
-    ]
-    if not lines and isinstance(error, ValueError):
+    line = _line_in(file, error)
+    if not line and isinstance(error, ValueError):
         return None
-    where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
-    return f"plugin {where}: decoder {decoder.name}: {type(error).__name__}: {error}"
+    return (
+        f"plugin {Path(file).name}{line}: decoder {decoder.name}: {type(error).__name__}: {error}"
+    )
+
+
+def _line_in(file: str, error: BaseException) -> str:
+    """The line of a file that is nearest to an error, ", line N"; "" if it has none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f", line {lines[-1]}" if lines else ""
 
 
 def _check_name(kind: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
@@ -289,17 +293,13 @@ def _forget(
 
 def _reason(error: BaseException, path: Path) -> str:
     """The text of an error, after the line of the plugin's file if it has one: ", line N: ..."."""
-    # The last frame in the file is the nearest to the error.
-    line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == str(path):
-            line = frame.lineno
-    text = (
-        str(error)
-        if isinstance(error, ValueError | UserError)
-        else f"{type(error).__name__}: {error}"
-    )
-    return f"{f', line {line}' if line else ''}: {' '.join(text.split())}"
+    line = _line_in(str(path), error)
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        line = f", line {error.lineno}"
+    text = str(error)
+    if not isinstance(error, ValueError | UserError):
+        text = f"{type(error).__name__}: {error}"
+    return f"{line}: {' '.join(text.split())}"
 
 
 def _locate(plugin: str) -> tuple[str, Path, list[Path]]:

@@ -22,25 +22,25 @@ import logging
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from harness.errors import UserError, one_line_errors
-from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
+from harness.methods.presets import GROUPS, describe_presets
 from harness.options import checked, command_name, parsed
-from harness.runs.options import DEFAULT_SUITES, RunOptions
+from harness.runs.options import RunOptions
 from harness.suites.registry import PAPER_SUITES, SUITES
+
+COMMANDS = ("plan", "status", "list")  # options that do something else than a run
 
 if TYPE_CHECKING:
     from harness.measures.intervals import Evaluation
     from harness.runs.pool import WorkerPool
     from harness.runs.resolve import ResolvedRun
     from model_wrappers.decoders import Method, WithOptions
-
-COMMANDS = ("plan", "status", "list")  # options that do something else than a run
 
 
 def main(line: list[str] | None = None) -> int:
@@ -67,9 +67,9 @@ def main(line: list[str] | None = None) -> int:
 
 
 def evaluate(
-    methods: Method | Iterable[Method | WithOptions] = DEFAULT_METHODS,
-    suites: str | Iterable[str] = DEFAULT_SUITES,
-    model: str = "nano",
+    methods: Method | Sequence[Method | WithOptions] | None = None,
+    suites: str | Sequence[str] | None = None,
+    model: str | None = None,
     limit: int | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -81,7 +81,8 @@ def evaluate(
         suites: as --suite, or a list of such elements.
         model: as --model.
         limit: the first items of each suite; None is all.
-        options: those of the command line; None and False stand for no value.
+        options: those of the command line, but plan, status and list. None and False stand for no
+            value.
 
     Returns:
         What the run measured.
@@ -89,25 +90,13 @@ def evaluate(
     Raises:
         UserError or ValueError: what the command refuses.
     """
-    for name, value in {"methods": methods, "suites": suites}.items():
-        if value is None or isinstance(value, Mapping):
-            raise UserError(
-                f'{name} is text or a list, such as ["llada", "threshold(tau=0.9)"], not {value!r}'
-            )
-    if other := [name for name in COMMANDS if options.get(name)]:
-        raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
     values = {
-        "methods": _elements(methods),
-        "suite": _elements(suites),
+        "methods": (methods,) if callable(methods) else methods,
+        "suite": suites,
         "model": model,
         "limit": limit,
         **options,
     }
-    # A default counts as left out, so that --resume takes the value of the run instead.
-    defaults = RunOptions()
-    for name in ("methods", "suite", "model"):
-        if values[name] == getattr(defaults, name):
-            del values[name]
     # Whoever calls from Python may have set a level, which must not change for good.
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # as the command does
@@ -117,13 +106,6 @@ def evaluate(
     finally:
         logging.disable(before)
     return open_run(folder)
-
-
-def _elements(values: Any) -> Any:
-    """Methods or suites as the command's options have them: text, or a tuple."""
-    if callable(values):
-        return (values,)
-    return values if isinstance(values, str) else tuple(values)
 
 
 def _signature() -> inspect.Signature:
@@ -220,8 +202,9 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     config = resolved.config
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder), resumable(folder):
-        for line in unscored(resolved, options.unsafe_code_execution):
-            print(line, file=sys.stderr)
+        missing = unscored(resolved, options.unsafe_code_execution)
+        if missing:
+            print(missing, file=sys.stderr)
         with pool_for(resolved, scratch) as pool:
             # Old records are removed only once everything that the new run needs is loaded.
             if options.overwrite:
@@ -241,9 +224,9 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
                 PAPER_SUITES
             )
             paper = ["--paper"] if in_paper else []
-            follow("render", folder, "the tables were not made", options.quiet, *paper)
+            follow("render", folder, *paper)
     if config.traced:
-        follow("report", folder, "the report was not made", options.quiet)
+        follow("report", folder)
     print(next_steps(folder, next(iter(config.methods)), config.traced))
     # Last, and as an error: whoever starts the command must see that the record is incomplete.
     if left_out:
@@ -256,8 +239,8 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     return folder
 
 
-def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
-    """A line on the suites that cannot be scored on this machine; [] if all can be.
+def unscored(run: ResolvedRun, unsafe: bool) -> str:
+    """A line on the suites that cannot be scored on this machine; "" if all can be.
 
     Args:
         run: resolved.
@@ -268,12 +251,8 @@ def unscored(run: ResolvedRun, unsafe: bool) -> list[str]:
     suites = [
         suite.title for suite in run.suites.values() if suite.runs_programs() or suite.is_confined()
     ]
-    if not suites:
-        return []
-    choice = choose(unsafe)
-    if choice.sandbox is not None:
-        return []
-    return [f"{', '.join(suites)} will be decoded and not scored: {choice.missing}"]
+    missing = choose(unsafe).missing if suites else ""
+    return f"{', '.join(suites)} will be decoded and not scored: {missing}" if missing else ""
 
 
 @contextmanager
@@ -311,6 +290,4 @@ def next_steps(folder: Path, reference: str, traced: bool) -> str:
 
 
 if __name__ == "__main__":
-    # OpenCompass and its packages log every step; errors still show.
-    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -61,33 +61,24 @@ def purpose_of(options: ScheduleOptions) -> "Purpose":
         UserError: several suites.
         ValueError: lengths or steps that do not divide.
     """
-    from harness.methods.schedules import END_OPTIONS, Purpose
-    from model_wrappers.api import check_lengths
+    from harness.methods.presets import PRESETS
+    from harness.methods.schedules import END_OPTIONS, purpose_of_setting
+    from harness.methods.settings import setting_of
     from model_wrappers.decoders.llada import steps_per_block
 
     suites = list(suites_named(options.suite).values())
     if len(suites) > 1:
         raise UserError(f"--suite {options.suite}: a schedule belongs to one suite")
-    settings = suites[0].settings_for(
+    suite = suites[0]
+    defaults = suite.settings_for(
         options.model, options.model == "nano" or options.responses == "generated"
     )
-    # A schedule is for decoding with the same treatment of EOS, so these are part of its purpose.
-    defaults = settings.get("options", {})
-    end_options = {}
-    for name in END_OPTIONS:
-        value = getattr(options, name)
-        end_options[name] = defaults.get(name, False) if value is None else value
-    length = settings["gen_length"] if options.gen_length is None else options.gen_length
-    block = (
-        min(settings.get("block_length", length), length)
-        if options.block_length is None
-        else options.block_length
-    )
-    check_lengths(length, block)
-    # Every block needs a step at least.
-    steps = max(length // 2, length // block) if options.steps is None else options.steps
-    steps_per_block(length, block, steps)
-    return Purpose(options.model, suites[0].name, length, block, steps, **end_options)
+    names = ("gen_length", "block_length", "steps", *END_OPTIONS)
+    given = {name: getattr(options, name) for name in names}
+    setting = setting_of(PRESETS["ddosp"], suite.name, defaults, given)
+    purpose = purpose_of_setting(setting, options.model, suite.name)
+    steps_per_block(purpose.gen_length, purpose.block_length, purpose.steps)
+    return purpose
 
 
 def write_schedule(options: ScheduleOptions) -> dict[str, Any]:

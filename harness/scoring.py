@@ -20,7 +20,7 @@ from harness.options import UNSAFE_HELP, option, parsed
 class ScoringOptions:
     """Which run is scored, and how."""
 
-    run: Path = option("folder of a run", nargs=None)
+    run: Path = option("folder of a run", positional=True)
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)
 
 
@@ -40,9 +40,9 @@ def main(line: list[str] | None = None) -> int:
         print(describe_scoring(score_run(options.run, options.unsafe_code_execution)))
     # Tables and report show verdicts, so both are made again as they were made before.
     render_options = options_of_tables(options.run / "tables", list(run.config.methods))
-    follow("render", options.run, "the tables were not made", False, *render_options)
+    follow("render", options.run, *render_options)
     if (options.run / "report" / "index.html").exists():
-        follow("report", options.run, "the report was not made", False)
+        follow("report", options.run)
     return 0
 
 

@@ -111,29 +111,25 @@ def holm_levels(p_values: Sequence[float]) -> Floats:
     return levels
 
 
-def speedup_interval(
-    pairs: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
-) -> tuple[float, float]:
+def speedup_interval(pairs: Sequence[Floats], level: float = LEVEL) -> tuple[float, float]:
     """Bootstrap interval of the mean over suites of total LLaDA seconds / total method seconds.
 
     pairs: per suite an array (items, 2) of LLaDA's seconds and the method's; one suite gives its
     ratio. Items are drawn anew within their suite, both seconds together; percentiles of
-    `resamples` draws at a fixed seed. NaN if no suite has two items. Source: Efron (1979),
+    RESAMPLES draws at a fixed seed. NaN if no suite has two items. Source: Efron (1979),
     "Bootstrap methods: another look at the jackknife", Annals of Statistics 7, 1-26; percentile
     intervals of scipy.stats.bootstrap.
     """
-    low, high = speedup_intervals(pairs, level, resamples)[:, 0, 1]
+    low, high = speedup_intervals(pairs, level)[:, 0, 1]
     return float(low), float(high)
 
 
-def speedup_intervals(
-    seconds: Sequence[Floats], level: float = LEVEL, resamples: int = RESAMPLES
-) -> Floats:
+def speedup_intervals(seconds: Sequence[Floats], level: float = LEVEL) -> Floats:
     """`speedup_interval` of every two of M methods.
 
     Args:
         seconds: per suite an array (items, M).
-        level, resamples: as of `speedup_interval`.
+        level: of the intervals.
 
     Returns:
         low and high of the row's seconds / the column's, (2, M, M); NaN for a method that lacks the
@@ -158,47 +154,29 @@ def speedup_intervals(
     ]
     batch = max(1, min(BATCH, MOST_DRAWN // max(len(items) for items in seconds)))
     # Indices are resampled, not seconds: all methods then have the same items in a resample.
-    result = _bootstrap(
-        all_indices,
-        mean_ratios,
-        n_resamples=resamples,
-        batch=batch,
-        vectorized=True,
-        confidence_level=level,
-        method="percentile",
-        rng=np.random.default_rng(SEED),
-    )
-    return np.stack(result.confidence_interval)
+    return np.stack(_bootstrap(all_indices, mean_ratios, level, batch=batch))
 
 
-def _bootstrap(*parts: Any, **options: Any) -> Any:
-    """scipy's bootstrap, without its warning that an interval is NaN."""
-    # It is NaN where a number is not known, and a table shows "-": the warning says no more.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-        return stats.bootstrap(*parts, **options)
-
-
-def percentile_interval(
+def _bootstrap(
     parts: Sequence[npt.NDArray[Any]],
     statistic: Callable[..., Any],
-    paired: bool = False,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of a vectorised statistic at a fixed seed.
-
-    paired: whether the items of the parts are drawn together.
-    """
-    low, high = _bootstrap(
-        parts,
-        statistic,
-        n_resamples=RESAMPLES,
-        vectorized=True,
-        paired=paired,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(SEED),
-    ).confidence_interval
-    return float(low), float(high)
+    level: float = LEVEL,
+    **options: Any,
+) -> Any:
+    """Percentile bootstrap interval of a vectorised statistic at a fixed seed, by scipy."""
+    # It is NaN where a number is not known, and a table shows "-": scipy's warning says no more.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        return stats.bootstrap(
+            parts,
+            statistic,
+            n_resamples=RESAMPLES,
+            vectorized=True,
+            confidence_level=level,
+            method="percentile",
+            rng=np.random.default_rng(SEED),
+            **options,
+        ).confidence_interval
 
 
 def paired_score(lost: float, gained: float, n: float, difference: float) -> float:
@@ -348,12 +326,6 @@ def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) 
     return count
 
 
-def ratio_of_totals(above: Any, below: Any) -> float:
-    """Total of one array of numbers over that of another: of LLaDA's seconds over a method's it is
-    the speedup."""
-    return float(np.sum(above) / np.sum(below))
-
-
 class Fit(NamedTuple):
     """seconds = fixed + each * size.
 
@@ -381,7 +353,8 @@ def mean_interval(values: Floats) -> tuple[float, float]:
     """Percentile bootstrap interval of a mean; of one value alone that value twice."""
     if len(values) < 2:
         return float(values[0]), float(values[0])
-    return percentile_interval([values], np.mean)
+    low, high = _bootstrap([values], np.mean)
+    return float(low), float(high)
 
 
 def chance_of_all(count: Floats, samples: Floats, k: int) -> Floats:
@@ -428,4 +401,5 @@ def total_ratio_interval(parts: Sequence[Floats]) -> tuple[float, float, float]:
     value = float(ratio(*parts))
     if len(parts[0]) < 2:
         return value, value, value
-    return (value, *percentile_interval(parts, ratio, paired=True))
+    low, high = _bootstrap(parts, ratio, paired=True)
+    return value, float(low), float(high)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import os
 import sys
 import tempfile
@@ -400,8 +399,7 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, tried.spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    timing = ["Chosen on these:", card_line(dev, measure(dev))]
-    page = described(chosen, tried.spaces, timing)
+    page = described(chosen, tried.spaces, f"Chosen on these: {card_line(dev, measure(dev))}")
     write_atomically(options.out / "choice.md", page)
     print(page)
     print(f"the choice: {options.out}/choice.json")
@@ -462,9 +460,9 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space], folder: Path) -
     return methods
 
 
-def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: Sequence[str]) -> str:
-    """The choice in Markdown: a row per decoder and goal, then the sentences of `timing` on the
-    problems and seconds."""
+def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: str) -> str:
+    """The choice in Markdown: a row per decoder and goal, then `timing` on the problems and
+    seconds."""
     from harness.measures.choosing import RULE
 
     lines = [
@@ -484,7 +482,7 @@ def described(chosen: pd.DataFrame, spaces: Mapping[str, Space], timing: Sequenc
             f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} |"
             f" {row['p_below']:.3f} | {row['speed']:.2f}x | {shown} |"
         )
-    return "\n".join([*lines, "", " ".join(timing)]) + "\n"
+    return "\n".join([*lines, "", timing]) + "\n"
 
 
 def _shown_settings(settings: Mapping[str, dict[str, Any]], space: Space) -> str:
@@ -506,5 +504,4 @@ def main(line: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
     sys.exit(one_line_errors(main))

@@ -41,7 +41,7 @@ def render(
     """The text of a conversation through the chat template, up to the response's beginning.
 
     Unless `template` says otherwise, thinking is switched off. The date is TODAY. A note is printed
-    for arguments that the template does not read.
+    for arguments that the template does not read, and if it changes the last message.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -67,9 +67,12 @@ def render(
         lambda call: repr(TODAY.strftime(call[2])), source
     )
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, **arguments))
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **arguments))
     except Exception as error:  # whatever a template raises
         raise ValueError(f"the chat template of {model} fails: {error}") from error
+    if messages and messages[-1]["content"].strip() not in text:
+        note(f"the chat template of {model} leaves out or changes the last message")
+    return text
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:

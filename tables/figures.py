@@ -65,7 +65,7 @@ class FigureOptions:
     """What is drawn, and where the figures go."""
 
     run: Path | None = option(
-        "folder with run.json and items.jsonl", nargs="?", metavar="RUN_FOLDER"
+        "folder with run.json and items.jsonl", positional=True, nargs="?", metavar="RUN_FOLDER"
     )
     out: Path | None = option("where the files go (default: RUN_FOLDER/figures)", metavar="FOLDER")
     series: tuple[str, ...] = option(

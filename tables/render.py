@@ -110,7 +110,9 @@ def write(files: dict[str, str], folder: Path) -> None:
 class RenderOptions:
     """What is rendered, and where it goes."""
 
-    runs: tuple[Path, ...] = option("folders of runs", (), nargs="+", metavar="RUN_FOLDER")
+    runs: tuple[Path, ...] = option(
+        "folders of runs", (), positional=True, nargs="+", metavar="RUN_FOLDER"
+    )
     out: Path | None = option("where the files go (default: RUN_FOLDER/tables)", metavar="FOLDER")
     paper: bool = option("also the paper's numbers beside the measured ones", False)
     intervals: bool = option("95%% intervals and p-values under each row", False)

@@ -24,7 +24,11 @@ class ReportOptions:
     """Which runs the report shows, and where it goes."""
 
     runs: tuple[Path, ...] = option(
-        "folders with run.json and items.jsonl", (), nargs="+", metavar="RUN_FOLDER"
+        "folders with run.json and items.jsonl",
+        (),
+        positional=True,
+        nargs="+",
+        metavar="RUN_FOLDER",
     )
     out: Path | None = option("where the report goes", metavar="FOLDER")
 

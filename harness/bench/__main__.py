@@ -196,7 +196,7 @@ def gpu_parts(device: str) -> Iterator[Measured]:
     size = SMALL if small else LARGE
 
     def responses(graphs: bool = False) -> Measured:
-        golden = read_run(GOLDEN, windows=False)
+        golden = read_run(GOLDEN)
         return bench_responses(golden, device, size.problems, size.methods, graphs)
 
     def passes(prompt: int, response: int, graphs: bool = False) -> Measured:

@@ -80,10 +80,7 @@ def against(run: Run, reference: str) -> pd.DataFrame:
             whole = len(by_suite) == len(suites)
             rows.append(_row(method, ALL, list(by_suite.values()), whole))
     if not rows:
-        reason = "no other method shares problems with it"
-        if not any(method == reference for method, _ in pairs):
-            reason = "there are no items of it yet"
-        raise UserError(f"--against {reference}: {reason}")
+        raise UserError(f"--against {reference}: no other method shares problems with it")
     return with_words(pd.DataFrame(rows)).drop(columns="flips")
 
 
@@ -139,8 +136,7 @@ def with_words(compared: pd.DataFrame) -> pd.DataFrame:
             needed = mean_difference_enough(flips[number], level, compared["judged"].iloc[number])
         rows.append([100 * low, 100 * high, conclusion, needed])
     names = ["holm_low", "holm_high", "word", "needed"]
-    words = pd.DataFrame(rows, columns=names, index=compared.index)
-    return compared.assign(**{name: words[name] for name in names})
+    return compared.assign(**pd.DataFrame(rows, columns=names, index=compared.index))
 
 
 def word(low: float, high: float, margin: float = MARGIN, rejected: bool = True) -> str:
@@ -237,7 +233,7 @@ def read_claims(path: Path) -> list[Claim]:
     with explained(
         f"{path} is no file of claims", OSError, ValueError, msgspec.ValidationError, instead=keys
     ):
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Claims).claim
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Claims).claim
 
 
 def records_of(claims: list[Claim], folder: Path) -> dict[str, list[Run]]:

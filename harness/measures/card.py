@@ -31,7 +31,7 @@ Card = dict[str, str]
 FEF_ROLES = ("fef", "two-stream")
 # Of a hash or a commit.
 DIGITS = 8
-# LLaDA's items on a suite that `drift` needs, so that a third of them has three.
+# LLaDA's items on a suite that `_drift` needs, so that a third of them has three.
 FEWEST = 9
 # NVML's bit for clocks that are low because there is nothing to do.
 IDLE = 0x1
@@ -97,7 +97,7 @@ def card_line(run: Run, frame: pd.DataFrame) -> str:
     return "; ".join(f"{key}: {value}" for key, value in card_of(run, frame).items())
 
 
-def _problems(run: Run, frame: pd.DataFrame) -> Card:
+def _problems(run: Run, frame: pd.DataFrame) -> dict[str, Any]:
     """The number of problems and their files; the number of responses, if some are missing."""
     draws = run.config.draws
     counts = frame.groupby("suite")["items"].max()
@@ -110,7 +110,7 @@ def _problems(run: Run, frame: pd.DataFrame) -> Card:
     return {
         "problems a suite": _by_suite(run, counts),
         "files": _by_suite(run, {suite: name for suite, name in names.items() if name}),
-        "samples": "" if run.config.samples is UNSET else str(run.config.samples),
+        "samples": run.config.samples,
         "seeds": "" if run.config.seeds is UNSET else _listed(draws),
         "responses": f"{responses} of {expected}" if responses < expected else "",
         "data": run.config.data if isinstance(run.config.data, str) else "",
@@ -154,7 +154,7 @@ def _weights(run: Run) -> str:
     return _listed(dict.fromkeys(texts))
 
 
-def _machine(run: Run) -> Card:
+def _machine(run: Run) -> dict[str, Any]:
     """Device, threads, dtype, and the workers of all sessions: their kinds and numbers, and the
     number of hosts."""
     environment = run.meta.environment
@@ -163,8 +163,8 @@ def _machine(run: Run) -> Card:
     card = {
         "machine": f"{device} ({processor})" if processor else device,
         "devices": _devices(environment),
-        "threads": str(environment.get("threads") or ""),
-        "dtype": str(environment.get("dtype") or ""),
+        "threads": environment.get("threads"),
+        "dtype": environment.get("dtype"),
     }
     workers: dict[str, Any] = {}
     for session in run.meta.sessions:
@@ -189,11 +189,10 @@ def _devices(environment: Mapping[str, Any]) -> str:
     return "; ".join(texts)
 
 
-def _speed(run: Run) -> Card:
+def _speed(run: Run) -> dict[str, Any]:
     """The run from which the seconds are, if they are not this run's own."""
     if not timed(run):
-        batch = run.config.batch
-        return {"seconds": "not for comparison", "batch": "" if batch is UNSET else str(batch)}
+        return {"seconds": "not for comparison", "batch": run.config.batch}
     if run.speed is None:
         return {}
     draws = len(run.speed.config.draws)
@@ -209,17 +208,12 @@ def _speed(run: Run) -> Card:
     }
 
 
-def drift(run: Run) -> tuple[float, str] | None:
-    """The largest change of LLaDA's speed within the run, and the suite where it occurred.
+def _drift(run: Run) -> str:
+    """The largest change of LLaDA's speed within the run, and the suite where it occurred; "" if
+    no suite has FEWEST items.
 
     The change on a suite is the median seconds per forward of the last third of LLaDA's items, in
     the order of items.jsonl, over that of the first third, minus 1. Each worker counts separately.
-
-    Args:
-        run: as read.
-
-    Returns:
-        The change farthest from 0 and the suite; None if no suite has FEWEST items.
     """
     items = run.items[run.items["method"] == REFERENCE]
     costs = items[["seconds", "forwards"]].astype(float)
@@ -234,12 +228,10 @@ def drift(run: Run) -> tuple[float, str] | None:
         if len(pace) >= FEWEST:
             ratio = pace.iloc[-third:].median() / pace.iloc[:third].median()
             changes.append((float(ratio - 1), str(key[0])))
-    return max(changes, key=lambda change: abs(change[0]), default=None)
-
-
-def _drift_text(run: Run) -> str:
-    change = drift(run) if timed(run) else None
-    return "" if change is None else f"{100 * change[0]:+.0f}% ({suite_titles(run)[change[1]]})"
+    if not changes:
+        return ""
+    change, suite = max(changes, key=lambda change: abs(change[0]))
+    return f"{100 * change:+.0f}% ({suite_titles(run)[suite]})"
 
 
 def _share(flags: pd.Series) -> str:
@@ -254,7 +246,7 @@ def _sessions(run: Run) -> dict[str, Any]:
     starts = [(session.get("start") or {}).get("busy_percent") for session in sessions]
     disturbed = run.items.reindex(columns=["disturbed"])
     return {
-        "drift": _drift_text(run),
+        "drift": _drift(run) if timed(run) else "",
         "disturbed responses": _share(disturbed["disturbed"].eq(True)),
         "busy before": ", ".join(f"{percent:.0f}%" for percent in starts if percent),
         "GPU throttling": _throttling(sessions),

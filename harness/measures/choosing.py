@@ -108,7 +108,7 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
         setting is as accurate as LLaDA's best.
 
     Raises:
-        UserError: a problem has no verdict, or LLaDA has no row.
+        UserError: a problem has no verdict.
     """
     chosen = []
     dev = _rated(dev)
@@ -136,14 +136,10 @@ def _rated(dev: pd.DataFrame) -> pd.DataFrame:
             if np.isnan(verdicts).any()
         }
     )
-    if unscored or "llada" not in set(dev["decoder"]):
-        reason = (
-            f"problems of {', '.join(unscored)} have no verdict"
-            if unscored
-            else "LLaDA is not among the decoders"
-        )
+    if unscored:
         raise UserError(
-            f"{reason}: the rule compares every setting with LLaDA's best on all dev problems"
+            f"problems of {', '.join(unscored)} have no verdict: the rule compares every setting"
+            " with LLaDA's best on all dev problems"
         )
     # Means of means: each suite has the same weight, whatever its size.
     shares = [[verdicts.mean() for verdicts in right.values()] for right in dev["right"]]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from harness.measures.marks import setting_of, union, with_marks
@@ -35,7 +34,7 @@ from harness.measures.table import (
 from harness.records.files import TraceRecord, each_frame
 from harness.records.schema import WindowRecord
 from harness.records.store import Run
-from harness.stats import LEVEL, effective_trials, holm, mcnemar, speedup_interval, wilson
+from harness.stats import LEVEL, Floats, effective_trials, holm, mcnemar, speedup_interval, wilson
 from harness.suites.published import LENGTHS
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
@@ -69,7 +68,7 @@ class Paired:
     """
 
     items: int
-    seconds: npt.NDArray[np.float64]
+    seconds: Floats
     judged: int
     lost: int
     gained: int

@@ -4,6 +4,8 @@ A mark is a letter with one meaning in every table. Other peculiarities of setti
 card.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -50,12 +52,7 @@ def options_of(run: Run, method: str, suite: str) -> dict[str, Any]:
     }
 
 
-def tuned_on_these(run: Run, method: str, suite: str) -> bool:
-    """Whether a method's settings were chosen on the problems that it is measured on."""
-    return setting_of(run, method, suite).tuned_on == problems_of(run.meta, suite)
-
-
-def has_other_length(run: Run, method: str, suite: str, reference: str) -> bool:
+def has_other_length(run: Run, reference: str, method: str, suite: str) -> bool:
     """Whether a method's gen_length is not the reference's; False if one is not recorded."""
     lengths = {setting_of(run, name, suite).gen_length for name in (method, reference)}
     return None not in lengths and len(lengths) > 1
@@ -82,21 +79,27 @@ def with_marks(frame: pd.DataFrame, run: Run, reference: str = REFERENCE) -> pd.
         `frame` with accuracy_marks, speed_marks and forward_marks, texts of letters or "", and
         accuracy_full and speed_full: whether no row of the suite has more items.
     """
-    pairs = list(zip(frame["method"], frame["suite"], strict=True))
+
+    def marked(test: Callable[[str, str], bool]) -> pd.Series:
+        flags = [test(*pair) for pair in zip(frame["method"], frame["suite"], strict=True)]
+        return pd.Series(flags, frame.index, dtype=bool)
+
     by_suite = frame.groupby("suite")
     accuracy_full = frame["scored"] == by_suite["scored"].transform("max")
     speed_full = frame["shared_items"] == by_suite["shared_items"].transform("max")
     # Rounded as it is printed, so that no 110% has a mark and another has none.
     percent = (100 * frame[LENGTH]).round()
-    set_length = pd.Series(
-        [has_other_length(run, *pair, reference) for pair in pairs], frame.index, dtype=bool
+    set_length = marked(partial(has_other_length, run, reference))
+    tuned = marked(
+        lambda method, suite: (
+            setting_of(run, method, suite).tuned_on == problems_of(run.meta, suite)
+        )
     )
-    tuned = pd.Series([tuned_on_these(run, *pair) for pair in pairs], frame.index, dtype=bool)
     # Speed depends on the length that responses have, accuracy on the length that they may have.
     other_length = set_length | ~(percent.between(*SIMILAR) | percent.isna())
     empty = frame["empty"] > MOST_EMPTY
     tokenizer = frame["method"].isin(other_tokenizers(run))
-    greedy = pd.Series([is_greedy(run, *pair) for pair in pairs], frame.index, dtype=bool)
+    greedy = marked(partial(is_greedy, run))
     flags_of = {
         "accuracy_marks": {
             "l": set_length,

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.integrate import trapezoid
 
@@ -36,7 +35,7 @@ from harness.measures.table import (
 from harness.methods.presets import TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
-from harness.stats import LEVEL, SEED
+from harness.stats import LEVEL, SEED, Floats
 from harness.suites.published import LENGTHS
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
@@ -142,10 +141,8 @@ PENALTY = 3.0
 RESAMPLES = 1000
 CURVES = ["series", "suite", "points", "tpf", "accuracy", "aup", "area", "area_low", "area_high"]
 
-Values = npt.NDArray[np.float64]
 
-
-def aup(tpf: Values, accuracy: Values, best: float) -> float:
+def aup(tpf: Floats, accuracy: Floats, best: float) -> float:
     """Accuracy under parallelism as d3LLM publishes it.
 
     Source: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py. Settings are sorted by tpf;
@@ -173,7 +170,7 @@ def aup(tpf: Values, accuracy: Values, best: float) -> float:
     return float(tpf[0] * accuracy[0] + trapezoid(weighed, tpf))
 
 
-def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
+def area(tpf: Floats, accuracy: Floats, reference: Floats) -> Floats:
     """The area under parallelism, without the two discontinuities of `aup`.
 
     The weight is 1 at the reference's accuracy, 0 at MOST_LOST points less, and linear between. So

@@ -8,7 +8,6 @@ threads: claims use the speeds of all of them.
 """
 
 import dataclasses
-import math
 from pathlib import Path
 
 import pandas as pd
@@ -16,19 +15,9 @@ from msgspec import structs
 
 from harness.errors import UserError
 from harness.measures.table import PROBLEM
-from harness.records.store import KEY, Run, read_run
+from harness.records.store import KEY, TIMED, Run, read_run
 
 FOLDER = "speed"
-# Fields of items that are taken from the timed run.
-TIMED = (
-    "seconds",
-    "first_block_seconds",
-    "content_seconds",
-    "disturbed",
-    "draw_seconds",
-    "peak_bytes",
-    "joules",
-)
 
 
 def read_measured(folder: Path) -> Run:
@@ -52,7 +41,7 @@ def timed_sessions(folder: Path) -> list[Run]:
     sessions = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
     return [
         read_measured(folder),
-        *(with_speed(read_run(folder, windows=False), read_run(speed)) for speed in sessions),
+        *(with_speed(read_run(folder), read_run(speed)) for speed in sessions),
     ]
 
 
@@ -81,9 +70,8 @@ def with_speed(run: Run, speed: Run) -> Run:
     if alone.any():
         run = _with_methods(run, speed, alone)
     times = speed.items.reindex(columns=[*KEY, *TIMED])
-    timed = run.items[list(KEY)].merge(times, on=list(KEY), how="left")
-    columns = {name: timed[name].to_numpy(float, na_value=math.nan) for name in TIMED}
-    return dataclasses.replace(run, items=run.items.assign(**columns), speed=speed)
+    items = run.items.drop(columns=[*TIMED], errors="ignore")
+    return dataclasses.replace(run, items=items.merge(times, on=list(KEY), how="left"), speed=speed)
 
 
 def _check_timed(speed: Run) -> None:

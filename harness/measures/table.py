@@ -12,12 +12,11 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from harness.errors import UserError
 from harness.records.store import KEY, Run
-from harness.stats import effective_trials
+from harness.stats import Floats, effective_trials
 
 # The method whose seconds and forwards are 1.00x.
 REFERENCE = "llada"
@@ -214,16 +213,13 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for name in ("item", *SPENT, *COUNTED):
         values = floats_of(items, name)
-        # Seconds must be above 0, the others may be 0: a random baseline makes no forwards.
-        least = math.ulp(0.0) if name == "seconds" else 0.0
+        missing = np.flatnonzero(np.isnan(values))
         # An item that the timed run does not have has no seconds.
-        elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
-        invalid = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
-        if len(invalid):
-            first = " ".join(str(items[key].iloc[invalid[0]]) for key in KEY)
+        if len(missing) and (name != "seconds" or run.speed is None):
+            first = " ".join(str(items[key].iloc[missing[0]]) for key in KEY)
             raise UserError(
-                f"{run.folder}/items.jsonl: {first} has no valid {name}; the record is damaged,"
-                " remove that line"
+                f"{run.folder}/items.jsonl: {first} has no {name}; the record is damaged, remove"
+                " that line"
             )
         columns[name] = values
     columns |= {name: floats_of(items, name) for name in OPTIONAL}
@@ -342,7 +338,7 @@ def _over_reference(items: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+def draws_of(run: Run, item: Floats) -> dict[str, Floats]:
     """Split the numbers of items into `problem` and `draw`, the index of the seed.
 
     Args:
@@ -367,7 +363,7 @@ def _windows(run: Run) -> pd.DataFrame:
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 
 
-def floats_of(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
+def floats_of(frame: pd.DataFrame, name: str) -> Floats:
     """A column as floats; NaN for a missing column, and for values that are no numbers."""
     if name not in frame:
         return np.full(len(frame), math.nan)

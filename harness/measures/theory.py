@@ -16,6 +16,7 @@ import pandas as pd
 
 from harness.measures.marks import setting_of
 from harness.measures.table import (
+    BOTH_SECONDS,
     PAIR,
     REFERENCE,
     by_pair,
@@ -23,11 +24,11 @@ from harness.measures.table import (
     checked_items,
     measure,
     measure_windows,
+    shared_with_reference,
     timed,
 )
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import KEY, Run
-from harness.stats import ratio_of_totals
 
 # The decoder's default, which a configuration does not name.
 WINDOW = 16
@@ -169,17 +170,18 @@ def theory(run: Run) -> pd.DataFrame:
         timed_passes = run.passes.astype(dict.fromkeys(PAIR, str)).groupby(PAIR)
         medians = timed_passes[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
     costs: dict[Any, dict[Any, float]] = medians.to_dict("index")
-    items: Items = {
-        pair: rows.set_index("item")[["seconds", "forwards"]]
-        for pair, rows in by_pair(checked_items(run))
-    }
+    items = checked_items(run)
     rows = []
     for (method, suite), windows in by_pair(fef_windows(run)):
         pair = (str(method), str(suite))
         known = {**dict.fromkeys(COSTS, math.nan), **costs.get(pair, {}), **rates[pair]}
         k = int(setting_of(run, *pair).options.get("window", WINDOW))
-        passes = _passes(items, pair, windows)
-        sequential = _ratio(items, (pair[0] + SEQUENTIAL, pair[1]), pair)
+        both = _shared(items, pair, REFERENCE)
+        committed = windows.loc[windows["item"].isin(both["item"]), "committed"].sum()
+        passes = committed / both["forwards_reference"].sum() if committed else math.nan
+        both = _shared(items, pair, pair[0] + SEQUENTIAL)
+        seconds = both[BOTH_SECONDS].sum()
+        sequential = seconds["seconds_reference"] / seconds["seconds"] if len(both) else math.nan
         predictions = _predictions(known, k, passes, windows["proposed"])
         measured = {"over_sequential": sequential, "passes": passes, "window": k}
         rows.append(dict(zip(PAIR, pair, strict=True)) | known | predictions | measured)
@@ -190,8 +192,13 @@ def theory(run: Run) -> pd.DataFrame:
     return frame if timed(run) else frame.assign(**dict.fromkeys(OF_SECONDS, math.nan))
 
 
-# By (method, suite): seconds and forwards, with the item's number as the index.
-Items = dict[Any, pd.DataFrame]
+def _shared(items: pd.DataFrame, pair: tuple[str, str], reference: str) -> pd.DataFrame:
+    """The items of a method and suite that another method has too, with its numbers as
+    <name>_reference."""
+    method, suite = pair
+    rows = items[items["method"].isin([method, reference]) & (items["suite"] == suite)]
+    shared = shared_with_reference(rows, reference)
+    return shared[shared["method"] == method]
 
 
 def _predictions(
@@ -218,24 +225,3 @@ def _predictions(
         predictions["predicted_over_sequential"] = acceleration_ratio(expected, c_rho, c_pi)
         predictions["predicted_speedup"] = expected * c / (c_rho + c_pi) / passes
     return predictions
-
-
-def _passes(items: Items, pair: tuple[str, str], windows: pd.DataFrame) -> float:
-    """Committed positions per forward of LLaDA, over the items that both have; NaN without any."""
-    both = _shared(items, (REFERENCE, pair[1]), pair)
-    committed = windows.loc[windows["item"].isin(both.index), "committed"]
-    return ratio_of_totals(committed, both["forwards"]) if committed.any() else math.nan
-
-
-def _ratio(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> float:
-    """Total seconds of one method over those of another, over the items that both have; NaN without
-    any."""
-    both = _shared(items, pair, other)
-    return ratio_of_totals(both["seconds"], both["seconds_other"]) if len(both) else math.nan
-
-
-def _shared(items: Items, pair: tuple[str, str], other: tuple[str, str]) -> pd.DataFrame:
-    """The items that two methods share on a suite; the numbers of the second are <name>_other."""
-    if pair not in items or other not in items:
-        return pd.DataFrame()
-    return items[pair].join(items[other], how="inner", rsuffix="_other")

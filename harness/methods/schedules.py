@@ -91,14 +91,20 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
     return methods | changed
 
 
-def _schedule_of(setting: Setting, model: str, suite: str) -> str | None:
-    """The schedule of a setting: as given, or else nano's if one fits; None is the uniform one."""
+def purpose_of_setting(setting: Setting, model: str, suite: str) -> Purpose:
+    """What a schedule for a setting of DDOSP is made for."""
     assert setting.gen_length is not None and setting.block_length is not None, (
         "settings have their lengths"
     )
+    # A schedule is for decoding with the same treatment of EOS, so these are part of its purpose.
     ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
     lengths = setting.gen_length, setting.block_length, setting.options["steps"]
-    wanted = Purpose(model, suite, *lengths, **ends)
+    return Purpose(model, suite, *lengths, **ends)
+
+
+def _schedule_of(setting: Setting, model: str, suite: str) -> str | None:
+    """The schedule of a setting: as given, or else nano's if one fits; None is the uniform one."""
+    wanted = purpose_of_setting(setting, model, suite)
     given = setting.options.get("schedule")
     if given is not None:
         schedule = str(Path(given, f"{suite}.json")) if Path(given).is_dir() else given
@@ -123,7 +129,7 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
     read_schedule(
         schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length
     )
-    content: dict[str, Any] = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(schedule_path(schedule).read_bytes())
     made = {name: content.get(name, False) for name in asdict(wanted)}
     weights = model_hashes(model_folder(wanted.model))
     made_weights = content.get("weights")

@@ -27,8 +27,7 @@ def check_run(
     folder: Path,
     meta: RunRecord,
     items: pd.DataFrame,
-    windows: pd.DataFrame | None,
-    passes: pd.DataFrame,
+    windows: pd.DataFrame,
 ) -> None:
     """Check that the records of a run agree. Fields that are missing are not checked.
 
@@ -36,19 +35,17 @@ def check_run(
         folder: of the run, for the message.
         meta: run.json.
         items: items.jsonl, a row per line.
-        windows: windows.jsonl, a row per line; None, or no rows, if the record has none.
-        passes: passes.jsonl, a row per line.
+        windows: windows.jsonl, a row per line.
 
     Raises:
         UserError: they do not agree; the message names every contradiction.
     """
     contradictions = [
         *_duplicate_rows(items, "items", KEY),
-        *_unknown_names(meta, {"items": items, "passes": passes}),
+        *_unknown_names(meta, items),
         *_differing_prompts(meta, items),
-        *_duplicate_rows(passes, "passes", KEY),
     ]
-    if windows is not None and len(windows):
+    if len(windows):
         contradictions += [
             *_duplicate_rows(windows, "windows", (*KEY, *WINDOW)),
             *_wrong_sums(items, windows),
@@ -82,18 +79,12 @@ def _duplicate_rows(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Ite
             yield f"{name}.jsonl: {_rows(again, key)} is there twice"
 
 
-def _unknown_names(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """Rows of methods or suites that are not the run's."""
-    config = meta.config
-    for file, frame in frames.items():
-        for column, known in (("method", config.methods), ("suite", config.suites)):
-            if len(frame) and known:
-                unknown = sorted(set(frame[column]) - set(known))
-                if unknown:
-                    yield (
-                        f"{file}.jsonl: {column} {', '.join(unknown)} is not in the"
-                        " configuration of run.json"
-                    )
+def _unknown_names(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
+    """Items of methods or suites that are not the run's."""
+    for column, known in (("method", meta.config.methods), ("suite", meta.config.suites)):
+        unknown = sorted(set(items.get(column, ())) - set(known))
+        if known and unknown:
+            yield f"items.jsonl: {column} {', '.join(unknown)} is not in run.json's configuration"
 
 
 def numbers_of(meta: RunRecord) -> dict[str, Sequence[int]]:

@@ -166,9 +166,7 @@ def receipt(device: str) -> dict[str, Any]:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu_mhz": round(frequency.current) if frequency else None,
         "busy_percent": _used_by_others(),
-        "load": [round(average, 2) for average in os.getloadavg()]
-        if hasattr(os, "getloadavg")
-        else None,
+        "load": [round(average, 2) for average in os.getloadavg()],
         "available_gib": round(psutil.virtual_memory().available / 2**30, 1),
         "gpu": _gpu(device) if device.startswith("cuda") else None,
     }

@@ -15,7 +15,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -28,11 +28,11 @@ from msgspec import Meta, Struct
 
 import model_wrappers
 from harness.errors import UserError, explained
-from harness.records.schema import Key, Line, PromptRecord, what_is_wrong
+from harness.records.schema import Key, Line, PromptRecord
 from model_wrappers.trace import NUMBER, EventLog
 
 
-def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
+def read_lines(path: Path, record: Line | type[dict] = dict) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file, without a torn last line.
 
     Args:
@@ -45,25 +45,29 @@ def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
     return [row for _, row in each_line(path, record)]
 
 
-def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every whole line of a JSON-lines file, without its line end, and its object. Checked as by
+def each_line(path: Path, record: Line | type[dict]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Every whole line of a JSON-lines file that is not blank, and its object. Checked as by
     `read_lines`."""
-    number = 0
+    decoder = decoder_of(record)
     with opened(path) as file:
-        for piece in pieces_of(file):
-            for line in piece:
-                number += 1
-                try:
-                    row = json.loads(line)
-                    fault = record and what_is_wrong(record, row)
-                except ValueError as error:
-                    fault = f"not JSON ({error})"
-                if fault:
-                    raise UserError(
-                        f"{path}, line {number}: {fault}; the record is damaged, repair or remove"
-                        " that line"
-                    )
-                yield line, row
+        for number, line in enumerate(file, 1):
+            # A last line without an end was torn by a kill.
+            if not line.endswith(b"\n") or not line.strip():
+                continue
+            try:
+                decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise UserError(
+                    f"{path}, line {number}: {error}; the record is damaged, repair or remove that"
+                    " line"
+                ) from error
+            yield line, json.loads(line)
+
+
+def decoder_of(record: Line | type[dict]) -> msgspec.json.Decoder[Any]:
+    """The decoder of lines of a file, which checks them."""
+    # Not strict: pandas writes 4.0 for the integer 4.
+    return msgspec.json.Decoder(record, strict=False)
 
 
 @contextmanager
@@ -83,19 +87,6 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
         gzip.open(packed) as file,
     ):
         yield file
-
-
-# Bytes that are read at a time: a run's windows may not fit into memory twice.
-PIECE = 1 << 24
-
-
-def pieces_of(file: BinaryIO | gzip.GzipFile) -> Iterator[list[bytes]]:
-    """The lines of an opened file in pieces, without blank lines and a torn last one."""
-    torn = b""
-    while read := file.read(PIECE):
-        # The last part has no line end yet. It begins the next piece, or was torn by a kill.
-        *lines, torn = (torn + read).split(b"\n")
-        yield [line for line in lines if line.strip()]
 
 
 def packed_of(path: Path) -> Path:
@@ -143,7 +134,7 @@ def ships(model: dict[str, Any]) -> bool:
     """
     # By the hashes of its files, for a folder of any model may have such a name.
     nano = Path(model_wrappers.__file__).parent / "nano"
-    lines = (nano / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    lines = (nano / "SHA256SUMS").read_text("utf-8").splitlines()
     folders = {digest: (nano / name).parent for digest, name in map(str.split, lines)}
     weights = [*(model.get("sha256") or {}).values()]
     if not weights or "adapter" in model or not all(digest in folders for digest in weights):
@@ -186,13 +177,7 @@ COLUMNS = {
     "prob": "<f4",
     "target_prob": "<f4",
 }
-# Numbers of the kinds of events: that put a token at a position, ...
-COMMITS = tuple(
-    NUMBER[kind] for kind in ("unmasked", "accepted", "known", "corrected", "drawn", "filled")
-)
-# ... that put the draft itself there, ...
-ACCEPTED = (NUMBER["accepted"], NUMBER["known"])
-# ... and that put nothing there.
+# Numbers of the kinds of events that put nothing at a position.
 REFUSED = (NUMBER["rejected"], NUMBER["discarded"])
 Numbers = npt.NDArray[Any]
 
@@ -225,11 +210,6 @@ class TraceRecord(Struct, kw_only=True):
         return (
             f"TraceRecord of {self.method} on {self.suite}, item {self.item}: {self.length} tokens"
         )
-
-    def without(self, known: Collection[int]) -> TraceRecord:
-        """The record without the texts of these tokens."""
-        new = {token: text for token, text in self.pieces.items() if token not in known}
-        return msgspec.structs.replace(self, pieces=new)
 
     @property
     def key(self) -> Key:

@@ -350,13 +350,3 @@ class PassRecord(Struct):
 
 
 Line = type[ItemRecord] | type[WindowRecord] | type[PassRecord] | type[PromptRecord]
-
-
-def what_is_wrong(record: Line, row: Any) -> str:
-    """Why a parsed row is no such record, with the field's name; "" if it is one."""
-    # Not strict: pandas writes 4.0 for the integer 4.
-    try:
-        msgspec.convert(row, record, strict=False)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return ""

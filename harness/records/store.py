@@ -36,12 +36,12 @@ from harness.records.files import (
     TRACES,
     TraceRecord,
     as_lines,
+    decoder_of,
     each_frame,
     each_line,
     frame_of,
     opened,
     packed_of,
-    pieces_of,
     read_lines,
 )
 from harness.records.schema import (
@@ -194,12 +194,8 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
 
 
-def read_run(folder: Path, windows: bool = True) -> Run:
+def read_run(folder: Path) -> Run:
     """Read a run's folder.
-
-    Args:
-        folder: of the run.
-        windows: read the windows, which may be millions.
 
     Raises:
         UserError: there is no run, or it is damaged, or its records disagree.
@@ -208,37 +204,28 @@ def read_run(folder: Path, windows: bool = True) -> Run:
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
     passes = of_items(_read_frame(folder / "passes.jsonl", PassRecord), items)
-    read = (
-        of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items)
-        if windows
-        else pd.DataFrame()
-    )
-    check_run(folder, meta, items, read if windows else None, passes)
-    return Run(folder, meta, items, read, passes)
+    windows = of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items)
+    check_run(folder, meta, items, windows)
+    return Run(folder, meta, items, windows, passes)
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     """The whole lines of a JSON-lines file as a frame, with a column for each field of `record`
     that any line has."""
-    # Not strict: pandas writes 4.0 for the integer 4.
-    decoder = msgspec.json.Decoder(record, strict=False)
-    names = [field.name for field in msgspec.structs.fields(record)]
-    pieces = []
     with opened(path) as file:
-        for lines in pieces_of(file):
-            try:
-                rows = decoder.decode_lines(b"\n".join(lines))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                # Slower, line by line: this raises an error that names the line.
-                read_lines(path, record)
-                raise
-            pieces.append(
-                pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names})
-            )
-    filled = [piece for piece in pieces if len(piece)]
-    if not filled:
+        content = file.read()
+    try:
+        # Without a last line that a kill tore.
+        rows = decoder_of(record).decode_lines(content[: content.rfind(b"\n") + 1])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Slower, line by line: this raises an error that names the line.
+        read_lines(path, record)
+        raise
+    if not rows:
         return pd.DataFrame()
-    frame = pd.concat(filled, ignore_index=True)
+    frame = pd.DataFrame(
+        {name: [getattr(row, name) for row in rows] for name in record.__struct_fields__}
+    )
     # `correct` stays: of a run that is not scored yet all verdicts are missing.
     empty = frame.columns[frame.isna().all()]
     return frame.drop(columns=empty.difference(["correct"]))
@@ -297,7 +284,7 @@ class Recorder:
         keys = set()
         for line, row in each_line(path, record):
             if key_of(row) in self.items:
-                lines.append(line + b"\n")
+                lines.append(line)
                 keys.add(key_of(row))
         with _writing(self.folder):
             write_atomically(path, b"".join(lines))
@@ -356,7 +343,9 @@ class Recorder:
         # The item last: it counts as done when its line is whole, so that all else is there then.
         with _writing(self.folder):
             if trace is not None:
-                trace = trace.without(self.pieces.get(trace.tokenizer, set()))
+                known = self.pieces.get(trace.tokenizer, ())
+                new = {token: text for token, text in trace.pieces.items() if token not in known}
+                trace = msgspec.structs.replace(trace, pieces=new)
                 _append_bytes(self.folder / TRACES, frame_of(trace))
                 self._note_pieces(trace)
             _append(self._windows, windows)
@@ -384,28 +373,23 @@ class Recorder:
         with _writing(self.folder):
             _append(self._passes, [passes])
 
-    def score(
-        self,
-        correct: dict[Key, bool | None],
-        why: dict[Key, str] | None = None,
-    ) -> None:
-        """Write the verdicts into the items.
+    def score(self, verdicts: dict[Key, tuple[bool, str]]) -> None:
+        """Write verdicts into the items.
 
         Args:
-            correct: by key; None if an item could not be scored.
-            why: the evaluator's reasons by key.
+            verdicts: by key whether the response is right, and the evaluator's reason or "".
 
         Raises:
             UserError: the folder cannot be written.
         """
-        for key, verdict in correct.items():
+        for key, (right, why) in verdicts.items():
             item = self.items[key]
-            item["correct"] = verdict
+            item["correct"] = right
             item.pop("why", None)
             # A field of older records, which would contradict the new verdict.
             item.pop("judged", None)
-        for key, reason in (why or {}).items():
-            self.items[key]["why"] = reason
+            if why:
+                item["why"] = why
         self._write_items()
 
 

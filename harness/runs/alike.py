@@ -145,14 +145,15 @@ def check_workers_alike(
         )
     first_machine = first["environment"]
     other_machine = other["environment"]
-    # The first description may name several devices already, from earlier workers.
-    devices = {*device_name(first).split(BOTH), device_name(other)}
-    if timed and any(first_machine.get(part) != other_machine.get(part) for part in MACHINE):
-        raise UserError(
-            f"the workers have unlike devices, {BOTH.join(sorted(devices))}, whose seconds would be"
-            " mixed; add --untimed"
-        )
+    mixed = {}
     for part in MACHINE:
+        # The first description may name several devices already, from earlier workers.
         values = {*str(first_machine.get(part)).split(BOTH), str(other_machine.get(part))}
         if len(values) > 1:
-            first_machine[part] = BOTH.join(sorted(values))
+            mixed[part] = BOTH.join(sorted(values))
+    if timed and mixed:
+        raise UserError(
+            f"the workers have unlike devices, {'; '.join(mixed.values())}, whose seconds would be"
+            " mixed; add --untimed"
+        )
+    first_machine |= mixed

@@ -52,7 +52,7 @@ def _wrong_items(folder: Path, config: RunConfig) -> Items:
 
     Only responses by methods that both runs have count; if they share no method, those by any.
     """
-    run = read_run(folder, windows=False)
+    run = read_run(folder)
     data = run.config.data
     # Item 17 is another problem where another seed generated the problems.
     if isinstance(data, str) and data != config.data:

@@ -16,7 +16,7 @@ from msgspec import UNSET, to_builtins
 from harness.elements import format_call
 from harness.errors import UserError
 from harness.options import checked
-from harness.records.environment import busy_warning, receipt
+from harness.records.environment import TOP, busy_warning, receipt
 from harness.records.files import TRACES
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
@@ -25,7 +25,6 @@ from harness.runs.chosen import joined_items
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
@@ -154,7 +153,7 @@ def claim_folder(
             option = "--resume" if resume else "--overwrite"
             raise UserError(f"{option} needs --out, the folder of the run")
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
-        return runs_folder(ROOT) / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+        return runs_folder(TOP) / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     if not (out / "run.json").exists():
         for name in RECORDS:
             if (out / name).exists():
@@ -164,24 +163,18 @@ def claim_folder(
         return out
     # With --overwrite too: a run.json that another program wrote is refused here, not deleted.
     before = read_meta(out).config
-    if resume:
-        _check_settings(out, before, config)
-    elif not overwrite:
+    changed = unlike_settings(before, config)
+    if resume and changed:
+        raise UserError(
+            f"--resume: {out} has responses made with other settings:"
+            f" {'; '.join(changed[:SHOWN])}; choose another --out"
+        )
+    if not resume and not overwrite:
         raise UserError(
             f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew,"
             " or another --out"
         )
     return out
-
-
-def _check_settings(out: Path, before: RunConfig, now: RunConfig) -> None:
-    """Raise UserError if a run would go on with settings that it was not begun with."""
-    changed = unlike_settings(before, now)
-    if changed:
-        raise UserError(
-            f"--resume: {out} has responses made with other settings:"
-            f" {'; '.join(changed[:SHOWN])}; choose another --out"
-        )
 
 
 def unlike_settings(before: RunConfig, now: RunConfig) -> list[str]:
@@ -285,25 +278,6 @@ def begin_meta(
         parts["plugins"] = list(plugins.values())
     write_meta(folder, parts)
     return table_differences(session_facts(before), session_facts(made))
-
-
-@contextmanager
-def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -> Iterator[None]:
-    """Remove a new run's records if it fails before its first response is recorded.
-
-    A folder with a run.json and no response would make the corrected command need --resume.
-
-    Args:
-        folder: of the run.
-        begun: whether the folder held this run before.
-        recorded: the recorded items, which may become more inside the block.
-    """
-    try:
-        yield
-    except UserError:
-        if not begun and not recorded:
-            remove_records(folder)
-        raise
 
 
 def remove_records(folder: Path) -> None:

@@ -1,36 +1,30 @@
 """Making a finished run's tables and report, by commands that read nothing but its records."""
 
 import importlib
-import io
 import sys
-from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 from harness.errors import UserError, explained
+from harness.records.environment import TOP
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
+def follow(command: str, folder: Path, *options: str) -> None:
     """Call a command of tables/ on a finished run.
 
     Args:
         command: a module of tables/, such as "render".
         folder: of the run.
-        failed: what the message says was not made.
-        quiet: hide what the command prints.
         options: more command line arguments.
 
     Raises:
         UserError: the command fails.
     """
-    message = f"the records are kept, {failed}; try: python tables/{command}.py {folder}"
-    output = redirect_stdout(io.StringIO()) if quiet else nullcontext()
-    with explained(message, Exception), output:
+    message = f"the records are kept; try again: python tables/{command}.py {folder}"
+    with explained(message, Exception):
         # By path, for an installed package may be named tables, as PyTables is. No import
         # statement, for harness may not import tables.
-        if str(ROOT) not in sys.path:
-            sys.path.insert(0, str(ROOT))
+        if str(TOP) not in sys.path:
+            sys.path.insert(0, str(TOP))
         module = importlib.import_module(f"tables.{command}")
         if module.main([str(folder), *options]):
             raise UserError(message)

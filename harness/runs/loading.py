@@ -84,7 +84,7 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
         chosen = (config.items or {}).get(suite.name, ())
         check_numbers(suite.name, chosen, sum(map(len, problems)))
         models = models_for(run, suite.name, backbones)
-        template = {} if config.chat_template_args is UNSET else config.chat_template_args
+        template = config.chat_template_args or {}
         jobs.append(
             prepare(suite, problems, models, config.draws, config.prompt == "plain", template)
         )

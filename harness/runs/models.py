@@ -37,11 +37,9 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     """
     table = _model_table(text)
     if not isinstance(table, dict) or "base" not in table or not table.keys() <= set(ROLES):
-        # Roles given twice, or text that is no pair, leave no table whose roles could be named.
-        got = f"; got {', '.join(table)}" if isinstance(table, dict) else ""
         raise UserError(
             f"--model {text}: give role=model,role=model, each role once, or a JSON object, role ->"
-            f" model; roles are {', '.join(ROLES)}, and base is needed{got}"
+            f" model; roles are {', '.join(ROLES)}, and base is needed"
         )
     roles: Roles = {}
     for role, models in table.items():
@@ -53,12 +51,13 @@ def _models_of(origin: str, models: Any, suites: Collection[str]) -> dict[str, s
     """The models of a role by suite. Raises UserError for a suite without one."""
     per_suite = models if isinstance(models, dict) else {"default": models}
     _check_suites(origin, per_suite.keys() - {"default"}, suites)
-    default: Any = per_suite.get("default")
-    by_suite = {suite: per_suite.get(suite, default) for suite in suites}
-    missing = [suite for suite, model in by_suite.items() if not model]
-    if missing or not all(isinstance(model, str) for model in per_suite.values()):
-        reason = f"; there is none for {', '.join(missing)} and no default" if missing else ""
-        raise UserError(f"{origin} must name a model, or one per suite, not {models!r}{reason}")
+    default = per_suite.get("default")
+    by_suite: dict[str, Any] = {suite: per_suite.get(suite, default) for suite in suites}
+    if not all(isinstance(model, str) for model in by_suite.values()):
+        raise UserError(
+            f"{origin} must name a model, or one for each of {', '.join(suites)} or as default, not"
+            f" {models!r}"
+        )
     return by_suite
 
 
@@ -66,7 +65,7 @@ def _model_table(text: str) -> Any:
     """The table that --model stands for, unchecked; None if its text is no table."""
     if text.endswith(".json"):
         with explained(f"--model {text}: cannot read the table of models", OSError, ValueError):
-            return json.loads(Path(text).read_text(encoding="utf-8"))
+            return json.loads(Path(text).read_bytes())
     if "=" not in text:
         return ROLES_OF.get(text, {"base": text})
     table = {}

@@ -35,12 +35,9 @@ from model_wrappers import Backbone
 from model_wrappers.chat import encode_template
 from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
-from model_wrappers.options import note
 
 datasets.disable_progress_bars()
 Prompts = list[torch.Tensor]
-# More prompts than that take seconds to encode, which a line announces.
-MANY_PROMPTS = 10_000
 # Packages that evaluators of OpenCompass import only when they judge: after hours of decoding, if
 # nobody looks for them before.
 NEEDED = {
@@ -329,9 +326,6 @@ def prepare(
             differently. Only autoregressive models next to others may have their own tokenizer and
             chat template.
     """
-    count = sum(map(len, problems))
-    if count > MANY_PROMPTS:
-        note(f"{suite.name}: encoding {count} prompts, about a millisecond each")
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     turns = [turn for part in problems for turn in conversations(part, next(iter(models.values())))]
     # Sorted by length, so that of the methods that share a model the one with the longest response

@@ -16,10 +16,9 @@ from harness.records.consistency import numbers_of
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, Key, RunConfig
 from harness.records.store import KEY, Recorder, key_of, read_meta, read_run
-from harness.runs.folder import LOCK, begin_meta, new_or_not_at_all, session
+from harness.runs.folder import LOCK, begin_meta, remove_records, session
 from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Passes
 from model_wrappers.batches import MOST_AT_ONCE
 
 FINISHED = "finished"
@@ -76,11 +75,16 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
     # With workers, this process decodes nothing, and need not have a GPU.
     device = config.device or "cpu" if run.workers is None else "cpu"
-    with new_or_not_at_all(folder, begun, recorder.items):
+    try:
         for line in announcement(config, pool, bool(config.timed), recorder.done):
             print(line, flush=True)
         with session(folder, device, config.timed, about):
             _record_all(recorder, pool, queue)
+    except UserError:
+        # A folder with a run.json and no response would make the corrected command need --resume.
+        if not begun and not recorder.items:
+            remove_records(folder)
+        raise
     disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
     if disturbed:
         print(
@@ -114,8 +118,8 @@ def _record_all(recorder: Recorder, pool: WorkerPool, queue: Queue) -> None:
     with Progress(*columns, auto_refresh=False) as bar:
         task = bar.add_task("responses", total=total, completed=done)
         for worker, result in pool.results(queue):
-            if isinstance(result, Passes):
-                recorder.add_passes(result.line)
+            if isinstance(result, dict):
+                recorder.add_passes(result)
                 continue
             item = result.item
             if worker:

@@ -5,19 +5,18 @@ The configuration holds all that determines tokens and forwards. Its hash names 
 folder belongs to one configuration for ever.
 """
 
-import json
 import os
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 from msgspec import UNSET, structs
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.methods.presets import Preset
 from harness.methods.schedules import Roles
 from harness.records.files import code_hash, file_hash, files_hash
@@ -29,17 +28,16 @@ from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
 from harness.suites.published import greedy_report, published_of_model
 from harness.suites.questions import Questions, read_questions
-from harness.suites.registry import SUITES, split_named, suites_named
+from harness.suites.registry import split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.placement import main_device
 from model_wrappers.backbones.registry import SHIPPED, device_named, dtype_named
-from model_wrappers.decoders import METHODS, Decoder
+from model_wrappers.decoders import Decoder
 from model_wrappers.options import meant
 
 Suites = Mapping[str, Suite]
 Decoders = Mapping[str, Decoder]
-WHOLE = re.compile(r"\s*-?[0-9]+\s*")
 # The most responses of a batch.
 MOST_AT_ONCE = 1024
 # Responses decoded at once in an untimed run without --batch, if a suite has more than MANY items.
@@ -110,7 +108,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     batch = _batch(options, _has_many_items(suites, items))
     # The responses of a batch share every call, so that none has seconds of its own.
     timed = not options.untimed and batch is None
-    template_args = _template_args(options)
+    # UNSET: run.json leaves out what is as usual, so that it equals records older than the option.
     config = RunConfig(
         models=_used_models(models, methods, presets),
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -119,27 +117,25 @@ def resolve(options: RunOptions) -> ResolvedRun:
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
-        seeds=_set_if(len(seeds) > 1, seeds),
-        samples=_set_if(options.samples > 1, options.samples),
+        seeds=seeds if len(seeds) > 1 else UNSET,
+        samples=options.samples if options.samples > 1 else UNSET,
         device=str(device),
-        device_map=_set_if(options.device_map is not None, options.device_map),
+        device_map=options.device_map or UNSET,
         dtype=_dtype(options.dtype, device),
         compile=False,
         graphs=options.graphs,
         threads=options.threads if workers is None else workers.threads,
         chunk=_chunk(timed, batch is not None),
-        batch=_set_if(batch is not None, batch),
+        batch=batch or UNSET,
         timed=timed,
         traced=options.trace,
-        trust_remote_code=_set_if(options.trust_remote_code, True),
-        reads_at=_set_if(options.reads_at is not None, options.reads_at),
-        prompt=_set_if(options.prompt == "plain", "plain"),
-        chat_template_args=_set_if(bool(template_args), template_args),
+        trust_remote_code=options.trust_remote_code or UNSET,
+        reads_at=UNSET if options.reads_at is None else options.reads_at,
+        prompt="plain" if options.prompt == "plain" else UNSET,
+        chat_template_args=_template_args(options) or UNSET,
     )
     config, workers = _with_items(options, config, workers)
-    _say_misjudged(suites, config)
-    _say_greedy(config)
-    _say_same_responses(config)
+    _warn(suites, config)
     return ResolvedRun(
         config,
         suites,
@@ -164,16 +160,6 @@ def _with_items(
         # As numbers: a worker on another machine may not have the folder of wrong:RUN.
         workers = replace(workers, options=replace(workers.options, items=items, limit=None))
     return structs.replace(config, items=items, limit=None), workers
-
-
-def _say_same_responses(config: RunConfig) -> None:
-    """Warn if several seeds or samples will probably give the same responses."""
-    if len(config.draws) > 1 and not config.temperature:
-        print(
-            "at temperature 0 a method that draws nothing gives a problem the same response every"
-            " time; --temperature 0.7 draws tokens",
-            file=sys.stderr,
-        )
 
 
 def as_published(options: RunOptions, suites: Suites) -> RunOptions:
@@ -233,30 +219,29 @@ def _device(options: RunOptions) -> torch.device:
     return main_device(options.device_map)
 
 
-def _set_if(condition: bool, value: Any) -> Any:
-    """A value, or UNSET for the usual one, which run.json leaves out: it is then equal to records
-    that are older than the option."""
-    return value if condition else UNSET
-
-
-def _say_misjudged(suites: Suites, config: RunConfig) -> None:
-    for name, suite in suites.items():
+def _warn(suites: Suites, config: RunConfig) -> None:
+    """Warn of suites that are misjudged, of models whose users report that temperature 0 fails,
+    and of several draws that will probably be the same."""
+    lines = []
+    for suite in suites.values():
         fault = suite.misjudged(config.prompt)
         if fault:
-            print(f"{name}: {fault}", file=sys.stderr)
-
-
-def _say_greedy(config: RunConfig) -> None:
-    """Warn of each model that is decoded at temperature 0 although its users report that this
-    fails."""
+            lines.append(f"{suite.name}: {fault}")
     reports = {}
     for method in config.methods.values():
-        for suite, model in config.models[method.role].items():
-            report = greedy_report(model, suite, method.method, config.temperature or 0.0)
+        for name, model in config.models[method.role].items():
+            report = greedy_report(model, name, method.method, config.temperature or 0.0)
             if report:
                 reports[model] = f"{method.label} at temperature 0: {report}"
     for model, report in reports.items():
-        print(f"{model}: {report}; --published decodes as its authors do", file=sys.stderr)
+        lines.append(f"{model}: {report}; --published decodes as its authors do")
+    if len(config.draws) > 1 and not config.temperature:
+        lines.append(
+            "at temperature 0 a method that draws nothing gives a problem the same response every"
+            " time; --temperature 0.7 draws tokens"
+        )
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 def _check_decoding(options: RunOptions, decoders: Decoders) -> None:
@@ -338,13 +323,9 @@ def _data(option: str | None, suites: Suites, foreign: Sequence[str]) -> str:
     default = os.environ.get("COMPASS_DATA_CACHE") if foreign else "generated"
     data = option or default
     if data is None:
-        kinds: dict[str, Collection[str]] = {
-            "a method, for --methods": METHODS,
-            "a suite, for --suite": SUITES,
-        }
         raise UserError(
             f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship"
-            f" with this project{meant(foreign[0], SHIPPED, kinds)}"
+            f" with this project{meant(foreign[0], SHIPPED)}"
         )
     generated = split_named(data)
     if generated is None:
@@ -408,19 +389,14 @@ def _batch(options: RunOptions, many: bool) -> int | Literal["auto"] | None:
 def _template_args(options: RunOptions) -> dict[str, Any]:
     """The arguments that chat templates are rendered with. Raises UserError for text that is no
     JSON object, and for arguments without a template."""
-    option = options.chat_template_args
-    try:
-        # A dict goes through JSON too, so that it is what run.json will give back.
-        arguments = json.loads(option if isinstance(option, str) else json.dumps(option or {}))
-        # Python's JSON takes NaN, which is none.
-        json.dumps(arguments, allow_nan=False)
-    except (ValueError, TypeError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise UserError(
-            f"--chat-template-args {str(option)[:60]} must be a JSON object, such as"
+    arguments = options.chat_template_args or {}
+    if isinstance(arguments, str):
+        message = (
+            f"--chat-template-args {arguments} must be a JSON object, such as"
             " '{\"enable_thinking\": true}'"
         )
+        with explained(message, msgspec.MsgspecError):
+            arguments = msgspec.json.decode(arguments, type=dict[str, Any])
     if arguments and options.prompt == "plain":
         raise UserError(
             "--chat-template-args are for chat templates, and --prompt plain takes none: leave"
@@ -432,12 +408,8 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
 def _seeds(option: str | int | tuple[int, ...]) -> tuple[int, ...]:
     """The seeds of --seed. Raises UserError for text that is no list of seeds."""
     text = ",".join(map(str, option)) if isinstance(option, tuple) else str(option)
-    parts = text.split(",")
-    if not all(WHOLE.fullmatch(part) for part in parts):
-        raise UserError(f"--seed {text} must be a whole number, or several as 0,1,2")
-    seeds = tuple(map(int, parts))
-    if min(seeds) < 0:
-        raise UserError(f"--seed {text} must be at least 0")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seed {text} names a seed twice")
+    with explained(f"--seed {text} must be whole numbers, as 0,1,2", ValueError):
+        seeds = tuple(map(int, text.split(",")))
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {text} must be numbers of at least 0, each once")
     return seeds

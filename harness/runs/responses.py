@@ -38,14 +38,8 @@ class Response:
     trace: TraceRecord | None = None
 
 
-@dataclass(frozen=True)
-class Passes:
-    """Seconds of single passes: a line of passes.jsonl."""
-
-    line: dict[str, Any]
-
-
-Result = Response | Passes
+# A finished response, or a line of passes.jsonl: seconds of single passes.
+Result = Response | dict[str, Any]
 
 
 def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:

@@ -47,22 +47,15 @@ class Element:
         text: the element as it was given, for messages.
         plugin: the file or module before the colon, or "".
         name: of a preset, a group or a decoder.
-        cache: the text after the plus, or "".
-        arguments: the options in brackets.
+        arguments: the options in brackets, and the text after a plus as `cache`.
         decoder: the decoder itself, if the element is no text.
     """
 
     text: str
     plugin: str
     name: str
-    cache: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
     decoder: Decoder | None = None
-
-    @property
-    def bare(self) -> bool:
-        """Whether it is a name without options."""
-        return not self.cache and not self.arguments
 
 
 def read_elements(methods: Methods) -> Iterator[Element]:
@@ -92,10 +85,12 @@ def read_elements(methods: Methods) -> Iterator[Element]:
 def _of_text(text: str) -> Element:
     head, arguments = parse_call(text)
     if head.endswith(CHOICE):
-        return Element(text, head.strip(), "", arguments=arguments)
+        return Element(text, head.strip(), "", arguments)
     plugin, _, name = head.rpartition(":")
     name, _, cache = name.partition("+")
-    return Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
+    if cache and arguments.setdefault("cache", cache.strip()) != cache.strip():
+        raise UserError(f"{text}: the cache is there twice")
+    return Element(text, plugin.strip(), name.strip(), arguments)
 
 
 def _of_decoder(decoder: Decoder, options: dict[str, Any], functions: dict[str, Any]) -> Element:
@@ -103,14 +98,14 @@ def _of_decoder(decoder: Decoder, options: dict[str, Any], functions: dict[str, 
     # The function of a registered decoder is the same method as its name in a text.
     for name, known in METHODS.items():
         if known is decoder or known.source is decoder.source:
-            return Element(name, "", name, arguments=options)
+            return Element(name, "", name, options)
     decoder = _numbered(decoder, functions)
     check_name(decoder.name)
     if decoder.name in (*PRESETS, *GROUPS, ALL, *METHODS):
         raise ValueError(
             f"a method {decoder.name!r} is there already; give the function another name"
         )
-    return Element(decoder.name, "", decoder.name, arguments=options, decoder=decoder)
+    return Element(decoder.name, "", decoder.name, options, decoder)
 
 
 def _numbered(decoder: Decoder, functions: dict[str, Any]) -> Decoder:
@@ -193,14 +188,14 @@ def _of_choice(element: Element) -> dict[str, Preset]:
     presets = read_choice(element.plugin)
     if name and name not in presets:
         raise UserError(f"{element.text}: it has no method {name}{meant(name, presets)}")
-    if not element.bare:
+    if element.arguments:
         raise UserError(f"{element.text}: a tuned method takes no options and no cache")
     return {name: presets[name]} if name else presets
 
 
 def _of_group(element: Element) -> dict[str, Preset]:
     name = element.name
-    if not element.bare:
+    if element.arguments:
         raise UserError(f"{element.text}: {name} is a group; options and caches are for one method")
     return dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
 
@@ -218,29 +213,25 @@ def _preset_of(element: Element) -> Preset:
     return Preset(decoder.label or name, element.decoder or name, role=role)
 
 
-def _arguments_of(element: Element, decoder: Decoder) -> dict[str, Any]:
-    """The arguments of an element, with its cache. Raises UserError for arguments that no method
-    takes."""
-    arguments = dict(element.arguments)
-    if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
-        raise UserError(f"{element.text}: the cache is there twice")
+def _check_arguments(element: Element, decoder: Decoder) -> None:
+    """Raise UserError for arguments that no method takes."""
     # A decoder from outside may have an option of this name.
-    if "draft" in arguments and isinstance(decoder.source, str):
+    if "draft" in element.arguments and isinstance(decoder.source, str):
         raise UserError(
             f"{element.text}: draft is no option of a method; with --model base=...,draft=... it"
             " has these drafts already"
         )
-    role = arguments.get("role")
+    role = element.arguments.get("role")
     if role not in (None, *ROLES):
         raise UserError(f"{element.text}: unknown role {role!r}{meant(role, ROLES)}")
-    return arguments
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     """The key of a method with an element's arguments, and the preset with them."""
-    arguments = _arguments_of(element, preset.decoder)
-    if not arguments:
+    if not element.arguments:
         return element.name, preset
+    _check_arguments(element, preset.decoder)
+    arguments = dict(element.arguments)
     role = arguments.pop("role", None)
     lengths, options = split_lengths(arguments, element.text)
     # Converted, so that tau=0.90 and tau=0.9 have one key.

@@ -27,7 +27,7 @@ from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
 from harness.runs.respond import respond, warm_up
-from harness.runs.responses import Passes, Response, Result
+from harness.runs.responses import Response, Result
 from harness.runs.timing import Timing, fastest_threads
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
@@ -75,17 +75,16 @@ class Worker:
         if self.config.threads is None:
             self.config = structs.replace(self.config, threads=_threads(jobs[0]))
         self._warm: set[tuple[str, str]] = set()
-        self._one_at_a_time = run.one_at_a_time
         # Texts of tokens by tokenizer, which a model's name stands for.
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        # Suites and methods whose models cannot decode in a batch.
-        self._unpacked: set[tuple[str, str]] = set()
+        # Suites and methods that decode one response at a time in a run with batches.
+        self._alone: set[tuple[str, str]] = set()
         if self.config.batch is not UNSET:
             for job in jobs:
-                self._unpacked |= {
+                self._alone |= {
                     (job.suite, method)
                     for method, model in job.models.items()
-                    if not model.can_batch()
+                    if method in run.one_at_a_time or not model.can_batch()
                 }
         data_description = describe_data(run, data)
         # A hash of all prompts, by which records of two runs can be compared.
@@ -174,15 +173,14 @@ class Worker:
             first = items[0]
             if self._decoders[method].prefix_conditioned and first % PASSES_EVERY == 0:
                 seconds = pass_seconds(job.models[method], job.prompt(method, first))
-                yield Passes({"method": method, "suite": chunk.suite, "item": first, **seconds})
+                yield {"method": method, "suite": chunk.suite, "item": first, **seconds}
 
     def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         """Decode several responses at once, except by methods that decode one at a time."""
         size = self._batch_size(job)
-        one_at_a_time = self._one_at_a_time | {
-            method for suite, method in self._unpacked if suite == chunk.suite
-        }
-        groups = groupby(chunk.responses, lambda response: response[0] in one_at_a_time)
+        groups = groupby(
+            chunk.responses, lambda response: (chunk.suite, response[0]) in self._alone
+        )
         for alone, group in groups:
             responses = list(group)
             if alone:

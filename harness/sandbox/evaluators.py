@@ -44,12 +44,6 @@ IMPORT = re.compile(
     r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE
 )
 PROGRAM_SECONDS = 10.0  # CPU time of a program of a user's suite
-MBPP_RESULTS = {
-    "pass": "pass",
-    "timeout": "timeout",
-    "assertion": "wrong_answer",
-    "failed": "failed",
-}
 
 
 def check_correctness(
@@ -95,7 +89,8 @@ def execution(
     )
     outcome = execute(program, sandbox)
     line = outcome.line.replace(TYPE_AWARE_EQUAL_NAME, "equal")
-    return task_id, Explained.of(MBPP_RESULTS[outcome.kind], outcome.message, line)
+    result = "wrong_answer" if outcome.kind == "assertion" else outcome.kind
+    return task_id, Explained.of(result, outcome.message, line)
 
 
 class Explained(str):

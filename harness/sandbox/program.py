@@ -212,8 +212,8 @@ class Outcome:
     """What became of a program.
 
     Attributes:
-        kind: "pass", "timeout", "assertion" or "failed".
-        message: of the exception.
+        kind: "pass", "timeout", "assertion", "failed", or UNSTARTED if its process did not start.
+        message: of the exception, or the last line on stderr of a process that did not start.
         line: of the tests, where it was raised.
     """
 
@@ -232,12 +232,12 @@ class Sandbox:
 
 
 UNSAFE = Sandbox("unsafe")  # limits alone
+UNSTARTED = "not started"
 
 
 @dataclass(frozen=True)
 class Containment:
-    """The sandbox of this machine, None if no program may run; missing: why there is none, or
-    ""."""
+    """The sandbox of this machine; None if no program may run, and then why (`missing`)."""
 
     sandbox: Sandbox | None
     missing: str = ""
@@ -248,32 +248,32 @@ def choose(unsafe: bool = False) -> Containment:
     """Landlock, or else bubblewrap, or else a plain process if `unsafe`; a program shows that it
     holds."""
     faults = []
+    candidates = []
     calls = compiled_filter()
+    bwrap = shutil.which("bwrap")
     if not landlock_version():
         faults.append("this kernel, or its container, has no Landlock")
     elif not calls:
         faults.append("Landlock needs libseccomp (Debian: libseccomp2)")
     else:
-        sandbox = Sandbox("landlock", calls)
-        fault = fault_of(sandbox)
-        if not fault:
-            return Containment(sandbox)
-        faults.append(f"Landlock {fault}")
-    bwrap = shutil.which("bwrap")
+        candidates.append(Sandbox("landlock", calls))
     if bwrap is None:
         faults.append("bubblewrap is not installed")
     else:
-        sandbox = Sandbox("bubblewrap", calls, bwrap)
+        candidates.append(Sandbox("bubblewrap", calls, bwrap))
+    for sandbox in candidates:
         fault = fault_of(sandbox)
         if not fault:
             return Containment(sandbox)
-        faults.append(f"bubblewrap {fault}")
-    missing = (
+        faults.append(f"{sandbox.name} {fault}")
+    if unsafe:
+        return Containment(UNSAFE)
+    return Containment(
+        None,
         f"no sandbox ({'; '.join(faults)}); install libseccomp on Linux 5.13 or newer, or"
         " bubblewrap, then score the run again, or give --unsafe-code-execution to run such code"
-        " unprotected"
+        " unprotected",
     )
-    return Containment(UNSAFE if unsafe else None, missing)
 
 
 PROBE = """
@@ -300,9 +300,7 @@ def fault_of(sandbox: Sandbox) -> str:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").touch()
         facts = f"outside = {outside!r}\nport = {server.getsockname()[1]}\n"
-        outcome, complaint = attempt(Program(facts + PROBE, seconds=10.0), sandbox)
-    if outcome is None:
-        return f"does not work here: {complaint}"
+        outcome = attempt(Program(facts + PROBE, seconds=10.0), sandbox)
     if outcome.kind == "assertion":
         return outcome.message
     if outcome.kind == "pass":
@@ -393,17 +391,17 @@ def execute(program: Program, sandbox: Sandbox) -> Outcome:
 
 
 def _started(program: Program, sandbox: Sandbox) -> Outcome:
-    outcome, complaint = attempt(program, sandbox)
-    if outcome is not None:
-        return outcome
-    raise UserError(
-        f"a sandbox did not start ({complaint}); free memory or processes, then score the run again"
-    )
+    outcome = attempt(program, sandbox)
+    if outcome.kind == UNSTARTED:
+        raise UserError(
+            f"a sandbox did not start ({outcome.message}); free memory or processes, then score the"
+            " run again"
+        )
+    return outcome
 
 
-def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
-    """Run a program once: its outcome, or None if its process did not start; and the last line on
-    stderr."""
+def attempt(program: Program, sandbox: Sandbox) -> Outcome:
+    """Run a program once."""
     nonce = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True) as scratch:
         request = {
@@ -427,7 +425,7 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
                     start_new_session=True,
                 )
             except OSError as error:
-                return None, str(error)
+                return Outcome(UNSTARTED, str(error))
             try:
                 # By the clock, for a program that waits: long, so that a busy machine ends no
                 # other.
@@ -435,7 +433,7 @@ def attempt(program: Program, sandbox: Sandbox) -> tuple[Outcome | None, str]:
             finally:
                 end(process)
             complaints.seek(0)
-            return outcome, last_line(complaints.read())
+            return outcome or Outcome(UNSTARTED, last_line(complaints.read()))
 
 
 def confinement(sandbox: Sandbox, scratch: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from mmengine.config import ConfigDict
 from opencompass.tasks import OpenICLEvalTask, openicl_eval
 
 from harness.errors import UserError
+from harness.records.environment import TOP
 from harness.runs.problems import Problems, load_problems
 from harness.sandbox.confined import confine
 from harness.sandbox.evaluators import confined_programs
@@ -37,7 +38,6 @@ from harness.sandbox.program import (
 )
 from harness.suites.registry import suite_named
 
-ROOT = Path(__file__).resolve().parents[2]
 ALL_RIGHT = 100.0 - 1e-6  # percent
 LONGEST = 300  # characters of what an evaluator says
 SECONDS = 300.0  # of the clock, for the import of OpenCompass
@@ -237,7 +237,7 @@ class ConfinedEvaluator:
     def _in_process(self, items: list[int], texts: list[str]) -> tuple[list[Verdict] | None, str]:
         """Verdicts of a confined process, None if it gave none in time; and the last line that it
         wrote."""
-        shown = (str(ROOT), str(self.data))
+        shown = (str(TOP), str(self.data))
         with (
             tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch,
             ExitStack() as stack,
@@ -260,7 +260,7 @@ class ConfinedEvaluator:
                 stdin=sent,
                 stdout=answer,
                 stderr=complaints,
-                env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(CACHES, "."),
+                env=ENVIRONMENT | {"PYTHONPATH": str(TOP)} | dict.fromkeys(CACHES, "."),
                 cwd=None if self.sandbox.bwrap else scratch,
                 start_new_session=True,
             )

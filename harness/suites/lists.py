@@ -46,14 +46,10 @@ def draw(rng: Random) -> Problem:
     task = rng.choice(LIST_TASKS)
     index = rng.randrange(n)
     question = question_of(task, items, new)
-    answer = {
-        "copy": items,
-        "reverse": items[::-1],
-        "sort": sorted(items),
-        "replace": [*items[:index], new, *items[index + 1 :]],
-        "insert": [*items[:index], new, *items[index:]],
-        "shuffle": rng.sample(items, n),
-    }[task]
+    # Drawn for every task, so that the problems do not depend on which tasks there are.
+    shuffled = rng.sample(items, n)
+    right = [shuffled] if task == "shuffle" else right_lists(task, items, new)
+    answer = right[min(index, len(right) - 1)]
     row = {
         "question": question,
         "task": task,

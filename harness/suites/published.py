@@ -276,10 +276,10 @@ def config_of(model: str) -> dict[str, Any] | None:
     if not isinstance(file, str | Path):
         return None
     try:
-        config = json.loads(Path(file).read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(Path(file).read_bytes())
+        return config
     except (OSError, ValueError):
         return {"model_type": ""}
-    return config if isinstance(config, dict) else {"model_type": ""}
 
 
 def _base(model: str) -> str:

@@ -15,16 +15,16 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.elements import import_function, parse_call
+from harness.elements import parse_call
 from harness.errors import UserError, explained
 from harness.suites.choices import Row, choice_columns, choices_of, letter_of, with_choices
 from harness.suites.programs import tests_of
 from harness.suites.texts import plain, text_of
+from model_wrappers.decoders.files import import_file
 from model_wrappers.options import first_few, note
 
 # Columns of the prompt and of the answer, looked for in this order unless they are named.
@@ -316,9 +316,10 @@ def judge_of(judge: str) -> Judge:
     if not path.endswith(".py"):
         module = import_module(path)
         return lambda response, answer: bool(getattr(module, name)(response, answer))
-    # With its time as a part of the cache's key: a file that was changed is imported again.
     file = Path(path)
-    function = _function(file, name, file.stat().st_mtime_ns if file.is_file() else 0)
+    # Any exception: the file is the user's code, and may even exit.
+    with explained(f"{file}:{name} cannot be imported", BaseException):
+        function = getattr(import_file(file), name)
 
     def judged(response: str, answer: str) -> bool:
         # Whatever the user's function raises, also by sys.exit.
@@ -331,12 +332,6 @@ def judge_of(judge: str) -> Judge:
         return bool(verdict)
 
     return judged
-
-
-@lru_cache
-def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
-    """A function of a file, imported once for each version of the file."""
-    return import_function(path, name)
 
 
 def same_number(response: str, answer: str) -> bool:

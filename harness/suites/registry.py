@@ -20,7 +20,7 @@ from harness.elements import elements_of
 from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp, planning
 from harness.suites.questions import TESTS, Questions, questions_of, rows_of
-from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
+from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, human, split_of
 from harness.suites.texts import is_text
 from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
@@ -61,10 +61,7 @@ def with_shots(suite: Suite) -> Suite:
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
     for problem in (draw(suite, "train", rng) for _ in range(SHOTS)):
-        solved += [
-            {"role": "HUMAN", "prompt": problem.question},
-            {"role": "BOT", "prompt": problem.response},
-        ]
+        solved += [*human(problem.question), {"role": "BOT", "prompt": problem.response}]
     return Suite(
         name=f"{suite.name}-{SHOTS}shot",
         title=f"{suite.title}, {SHOTS}-shot",
@@ -75,7 +72,7 @@ def with_shots(suite: Suite) -> Suite:
 
 
 LONG = (gsm8k.LONG, mbpp.LONG)
-TABLE = Path(__file__).with_name("configurations.toml").read_text(encoding="utf-8")
+TABLE = Path(__file__).with_name("configurations.toml").read_text("utf-8")
 CONFIGURATIONS = [Suite(**fields) for fields in tomllib.loads(TABLE)["suites"]]
 ALL = (
     gsm8k.SUITE,
@@ -191,18 +188,13 @@ def split_named(data: object) -> tuple[str, int] | None:
     return match and ("dev" if match[1] else "test", int(match[2] or 0))
 
 
-def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
-    """The same as `problems_of`, for a suite by its name. Raises UserError if it is unknown."""
-    return problems_of(suite_named(suite), split, count, seed)
-
-
-def problems_of(
-    suite: Suite, split: str, count: int, seed: int = 0, allow_fewer: bool = False
+def problems(
+    name: str, split: str, count: int, seed: int = 0, allow_fewer: bool = False
 ) -> Iterator[Problem]:
     """Draw problems with different questions; the same arguments give the same problems.
 
     Args:
-        suite: with a generator.
+        name: of a suite with a generator.
         split: train, dev or test.
         count: how many to draw.
         seed: of the draws.
@@ -212,9 +204,11 @@ def problems_of(
         The problems. A larger count continues those of a smaller one.
 
     Raises:
+        UserError: while iterating: the suite is unknown.
         ValueError: while iterating: the split seems to have fewer problems, without allow_fewer;
             or, as `draw`, none at all.
     """
+    suite = suite_named(name)
     # Seeded without the count: a larger count continues the same problems.
     rng = Random(f"{suite.generated.problems_of or suite.name} {split} {seed}")
     seen: set[str] = set()
@@ -246,7 +240,7 @@ def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
     split = split_named(data)
     assert split is not None, "a run on real files generates nothing"
     return list(
-        problems_of(suite, split[0], max(TEST_PROBLEMS, limit or 0), split[1], allow_fewer=True)
+        problems(suite.name, split[0], max(TEST_PROBLEMS, limit or 0), split[1], allow_fewer=True)
     )
 
 

@@ -258,8 +258,13 @@ class Suite:
         return self.executes
 
     def is_confined(self) -> bool:
-        """Whether the whole evaluator is confined, for it runs responses in a way of its own."""
-        return self.foreign and self.runs_code()
+        """Whether the whole evaluator is confined: an evaluator or postprocessor of OpenCompass's,
+        other than those of CONFINED, has calls in its source that run a response."""
+        return self.foreign and any(
+            RUNS_CODE.search(source)
+            for dataset in self._shipped()
+            for source in _judging_source(dataset)
+        )
 
     def misjudged(self, prompt: object) -> str:
         """A warning that responses of a base model are misjudged; "" if they are not.
@@ -267,20 +272,8 @@ class Suite:
         Args:
             prompt: of the run's configuration; "plain" stands for a base model.
         """
-        return (
-            f"{self.configuration} {self.base_fault}"
-            if prompt == "plain" and self.base_fault
-            else ""
-        )
-
-    def runs_code(self) -> bool:
-        """Whether an evaluator or postprocessor of the configuration, other than those of CONFINED,
-        has calls in its source that run a response."""
-        return any(
-            RUNS_CODE.search(source)
-            for dataset in self._shipped()
-            for source in _judging_source(dataset)
-        )
+        fault = f"{self.configuration} {self.base_fault}"
+        return fault if prompt == "plain" and self.base_fault else ""
 
     def _shipped(self) -> list[Config]:
         if self.configuration is None:
@@ -422,8 +415,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return (
-        f"{value.__module__}.{value.__qualname__}"
-        if inspect.isclass(value) or callable(value)
-        else value
-    )
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) else value

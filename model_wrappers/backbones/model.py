@@ -177,6 +177,9 @@ class Backbone:
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
 
+    def __repr__(self) -> str:
+        return f"Backbone {self.name}: {self.dtype} on {self.device}"
+
     def _name_tokens(self, config: Any) -> None:
         """Set the ids of mask, EOS and end of turn from the config, the tokenizer and the
         family."""

@@ -90,6 +90,6 @@ def test_the_fast_presets_have_the_tokens_of_decoding_one_by_one(suite: str, ite
 
 def test_ssd_tokens_are_lladas_in_the_golden_records() -> None:
     """Which the gate holds the decoders to."""
-    items = read_run(ROOT / "results" / "golden" / "nano", windows=False).items
+    items = read_run(ROOT / "results" / "golden" / "nano").items
     tokens = items.pivot(index=["suite", "item"], columns="method", values="tokens_hash")
     assert len(tokens) == 60 and (tokens["ssd"] == tokens["llada"]).all()

@@ -124,10 +124,7 @@ def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"methods": {"threshold": {"tau": 0.1}}}, "methods is text or a list"),
-        ({"methods": None}, "methods is text or a list"),
-        ({"suites": None}, "suites is text or a list"),
-        ({"plan": True}, "--plan is of the command alone"),
+        ({"methods": {"threshold": {"tau": 0.1}}}, "--methods .* must be"),
         ({"temperature": float("nan")}, "--temperature nan must be a finite number"),
     ],
 )
@@ -173,7 +170,7 @@ def test_every_command_has_help(
 def test_a_command_does_what_its_file_does_and_no_other_is_known(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["list"]) == 0
+    assert main(["run", "--list"]) == 0
     assert "fef-two-stream" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no command runs; did you mean run"):
         main(["runs"])

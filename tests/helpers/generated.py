@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.suites.registry import (
     GENERATED,
     TEST_PROBLEMS,
-    problems_of,
+    problems,
     suite_named,
     write_problems,
 )
@@ -18,4 +18,4 @@ def write_suites(
     """Write `count` generated problems of every suite below `folder/data`, as the real files are
     laid out."""
     for suite in map(suite_named, suites):
-        write_problems(folder, suite, problems_of(suite, split, count))
+        write_problems(folder, suite, problems(suite.name, split, count))

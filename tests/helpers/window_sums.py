@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from harness.records.files import ACCEPTED, COMMITS, REFUSED, Numbers, TraceRecord
-from model_wrappers.trace import NO_WINDOW
+from harness.records.files import REFUSED, Numbers, TraceRecord
+from model_wrappers.trace import NO_WINDOW, NUMBER
+
+ACCEPTED = (NUMBER["accepted"], NUMBER["known"])
+COMMITS = (*ACCEPTED, *(NUMBER[kind] for kind in ("unmasked", "corrected", "drawn", "filled")))
 
 
 def window_sums(record: TraceRecord) -> dict[str, Numbers]:

@@ -58,6 +58,15 @@ def test_what_a_template_does_not_read_or_say_is_noted(
     assert render(tokenizer, ASK, enable_thinking=True, tone="kind") == render(tokenizer, ASK)
     printed = capsys.readouterr().err
     assert "does not read tone" in printed and "does not read enable_thinking" in printed
+    stripped = "{% for m in messages %}{{ m.content.split('</think>')[-1].lower() }}|{% endfor %}"
+    few_shot = [
+        {"role": "assistant", "content": "<think>so</think>5"},
+        {"role": "user", "content": "and now?"},
+    ]
+    assert render(tokenizer, few_shot, chat_template=stripped) == "5|and now?|"
+    assert capsys.readouterr().err == ""
+    assert render(tokenizer, ASK, chat_template=stripped) == "how many?|"
+    assert "leaves out or changes the last message" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_damage_is_one_line_and_exit_code_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, [item("llada", "gsm8k", 0, seconds=None)])
-    assert "llada gsm8k 0 has no valid seconds" in refused(cli.main, [str(tmp_path)], capsys)
+    assert "llada gsm8k 0 has no seconds" in refused(cli.main, [str(tmp_path)], capsys)
     assert not (tmp_path / "tables").exists()
 
 

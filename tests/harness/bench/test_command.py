@@ -111,7 +111,7 @@ METHOD = "fef-two-stream"
 @pytest.fixture(scope="module")
 def four() -> Run:
     """Four items of the golden record."""
-    run = read_run(GOLDEN, windows=False)
+    run = read_run(GOLDEN)
     items = run.items[(run.items["method"] == METHOD) & (run.items["item"] == 0)]
     config = replace(run.config, methods={METHOD: run.config.methods[METHOD]})
     return Run(run.folder, replace(run.meta, config=config), items, run.windows)

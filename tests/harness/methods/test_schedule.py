@@ -181,7 +181,7 @@ def test_another_model_takes_a_file_of_responses_and_lladas_own_lengths(
         (["--suite", "gsm8k", "--block-length", "8", "--steps", "20"], "multiple of the 6 blocks"),
         (["--suite", "gsm8k", "--model", "elsewhere"], "--responses"),
         (["--suite", "gsm8k", "--responses", "nowhere.jsonl"], "cannot be read"),
-        (["--suite", "gsm8k", "--gen-length", "4095"], "exceed the limit of nano"),
+        (["--suite", "gsm8k", "--gen-length", "4096"], "exceed the limit of nano"),
         (["--suite", "gsm8k", "--out", __file__], "exists"),
     ],
 )

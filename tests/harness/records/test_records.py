@@ -71,7 +71,7 @@ def test_a_torn_window_line_does_not_stay(folder: Path) -> None:
 
 
 def test_scores_come_later_and_change_nothing_else(folder: Path) -> None:
-    Recorder(folder).score({("fef-2", "gsm8k", 1): True})
+    Recorder(folder).score({("fef-2", "gsm8k", 1): (True, "")})
     rows = read_lines(folder / "items.jsonl")
     assert [row["correct"] for row in rows] == [None, True, None]
 

@@ -24,7 +24,6 @@ from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED
 from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel
-from model_wrappers.options import note
 
 FILES = {suite: f"{suite}/test.jsonl" for suite in ("gsm8k", "lists")}
 FILES["humaneval"] = "humaneval/human-eval-v2-20210705.jsonl"
@@ -216,15 +215,6 @@ def test_a_file_that_was_replaced_within_its_time_is_read_anew(suite: str, tmp_p
         assert part.rows["text"][0] == first["text"]
         texts.append(first["text"])
     assert texts[0] != texts[1]
-
-
-def test_many_prompts_are_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    note.cache_clear()
-    monkeypatch.setattr("harness.runs.problems.MANY_PROMPTS", 1)
-    prepared(tmp_path, "gsm8k", lines(GOOD, GOOD))
-    assert "gsm8k: encoding 2 prompts" in capsys.readouterr().err
 
 
 def test_the_seed_of_an_item_is_the_one_that_records_were_made_with() -> None:

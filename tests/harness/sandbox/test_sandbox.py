@@ -275,7 +275,7 @@ def test_what_runs_out_of_time_is_judged_again_alone(monkeypatch: pytest.MonkeyP
     running = 0
     beside: list[int] = []
 
-    def attempt(task: Program, sandbox: Sandbox) -> tuple[program.Outcome, str]:
+    def attempt(task: Program, sandbox: Sandbox) -> program.Outcome:
         nonlocal running
         with lock:
             running += 1
@@ -284,7 +284,7 @@ def test_what_runs_out_of_time_is_judged_again_alone(monkeypatch: pytest.MonkeyP
             beside.append(running if task.code == "slow" else 0)
             running -= 1
         late = task.code == "slow" and len([count for count in beside if count]) == 1
-        return program.Outcome("timeout" if late else "pass"), ""
+        return program.Outcome("timeout" if late else "pass")
 
     monkeypatch.setattr(program, "attempt", attempt)
     tasks = [Program(code, 1.0) for code in ("slow", "fast", "fast", "fast")]
