@@ -90,6 +90,8 @@ def evaluate(
     Raises:
         UserError or ValueError: what the command refuses.
     """
+    if other := [name for name in COMMANDS if options.get(name)]:
+        raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
     values = {
         "methods": (methods,) if callable(methods) else methods,
         "suite": suites,

@@ -92,6 +92,8 @@ def load_backbone(
             if reads_at is not None:
                 family = replace(family, reads_at=reads_at)
             model = _model(family, source, config, adapter, dtype=torch_dtype, **placed)
+            if device_map is None:
+                model.to(torch_device)
             tokenizer = None if adapter is None else _tokenizer(str(adapter), family)
             if tokenizer is None:
                 tokenizer = _tokenizer(source, family)
@@ -109,8 +111,8 @@ def load_backbone(
         else:
             options = {"dtype": torch_dtype, **placed}
             backbone = load_remote(source, config, str(name), reads_at or 0, **options)
-        if device_map is None:
-            backbone.model.to(torch_device)
+            if device_map is None:
+                backbone.model.to(torch_device)
         # If a decoder loads a model, the calls of this check are no cost of its response.
         with counted_by(None):
             check_finite(backbone)

@@ -83,7 +83,7 @@ class Decoder:
     label: str = ""
 
     @cached_property
-    def function(self) -> Callable[[Request, Any], None]:
+    def function(self) -> Function:
         """The decoder's function, imported at the first use."""
         if not isinstance(self.source, str):
             return self.source

@@ -176,7 +176,7 @@ def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.
 @pytest.mark.parametrize(
     ("given", "valid"),
     [
-        (torch.ones(7, dtype=torch.long), r"\(8,\)"),
+        (torch.ones(7, dtype=torch.long), "must be 8 integers in one row"),
         (torch.ones(8, dtype=torch.long), "no mask"),
         (torch.ones(8), "integers"),
     ],
