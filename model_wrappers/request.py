@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from model_wrappers.backbones.blocks import Grid
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import CommitKind, FullObserver, Observer, Rejected, Window
+
+WAYS = get_args(CommitKind)  # any other word for how a token came counts as "unmasked"
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,15 @@ class Request:
         assert self.observer is not None
         prob_list = [math.nan] * len(positions) if probs is None else _listed(probs)
         words = [how] * len(positions) if isinstance(how, str) else how
+        if not len(positions) == len(prob_list) == len(words):
+            raise ValueError(
+                f"{len(prob_list)} probs and {len(words)} words for {len(positions)} positions"
+            )
+        # Records hold the words of WAYS; a decoder from outside may have words of its own.
+        ways = [word if word in WAYS else "unmasked" for word in words]
         self.observed[:] = self.x_1L[0].tolist()
         tokens = [self.observed[at] for at in positions]
-        self.observer.committed(*self._inside(positions, tokens, prob_list, words))
+        self.observer.committed(*self._inside(positions, tokens, prob_list, ways))
 
     def _show_remasked(self, positions: list[int]) -> None:
         """Show the observer that positions were corrupted again."""
