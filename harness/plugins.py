@@ -294,7 +294,7 @@ def _forget(
 def _reason(error: BaseException, path: Path) -> str:
     """The text of an error, after the line of the plugin's file if it has one: ", line N: ..."."""
     line = _line_in(str(path), error)
-    if isinstance(error, SyntaxError) and error.filename == str(path):
+    if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
         line = f", line {error.lineno}"
     text = str(error)
     if not isinstance(error, ValueError | UserError):

@@ -22,7 +22,7 @@ import logging
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
@@ -67,8 +67,8 @@ def main(line: list[str] | None = None) -> int:
 
 
 def evaluate(
-    methods: Method | Sequence[Method | WithOptions] | None = None,
-    suites: str | Sequence[str] | None = None,
+    methods: Method | Iterable[Method | WithOptions] | None = None,
+    suites: str | Iterable[str] | None = None,
     model: str | None = None,
     limit: int | None = None,
     **options: Any,
@@ -93,8 +93,8 @@ def evaluate(
     if other := [name for name in COMMANDS if options.get(name)]:
         raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
     values = {
-        "methods": (methods,) if callable(methods) else methods,
-        "suite": suites,
+        "methods": _elements(methods),
+        "suite": _elements(suites),
         "model": model,
         "limit": limit,
         **options,
@@ -108,6 +108,14 @@ def evaluate(
     finally:
         logging.disable(before)
     return open_run(folder)
+
+
+def _elements(values: Any) -> Any:
+    """Methods or suites as the command's options have them: text, or a tuple; others are refused
+    there."""
+    if values is None or isinstance(values, str | Mapping):
+        return values
+    return (values,) if callable(values) else tuple(values)
 
 
 def _signature() -> inspect.Signature:

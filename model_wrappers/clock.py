@@ -74,7 +74,7 @@ class DrawTimer:
 
     def total(self) -> float:
         """Seconds of all draws. A CUDA device must have been synchronised since the last one."""
-        return sum(map(_between, self._marks[::2], self._marks[1::2]))
+        return sum(map(_between, self._marks[::2], self._marks[1::2]), 0.0)
 
 
 def _mark(device: torch.device) -> Any:

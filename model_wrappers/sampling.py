@@ -36,12 +36,18 @@ class Sampler:
         timer: measures the draws of the present response (None: they are not timed). It is an
             attribute of the class, as a sampler that replaces this one need not call its
             `__init__`.
+
+    Raises:
+        ValueError: torch does not accept the seed.
     """
 
     timer: DrawTimer | None = None
 
     def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
+        try:
+            self._generator = torch.Generator().manual_seed(seed)
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"seed={seed!r} must be a whole number of 64 bits") from error
         self._uniform_U = torch.empty(0)
         self._used = 0
         self._copies: dict[torch.device, Tensor] = {}

@@ -28,6 +28,7 @@ from tables.series import PALETTE, Series, series_of_rows
 
 WIDTH = 3.3  # inches: a column of a two-column page
 MARKERS = "osD^vP*X<>phd"
+MOST_SERIES = 20  # markers that a reader can still find in the legend
 MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
 Drawn = tuple[Figure, list[str]]  # and a line for each thing that it leaves out
 
@@ -113,15 +114,16 @@ def draw_pass_at_k(runs: Sequence[Run]) -> Drawn:
         runs: of several samples per problem, each at one temperature; the legend is of the first.
     """
     figure, _ = new_figure(1.7 * len(runs), len(runs), list(method_labels(runs[0]).values()))
+    methods = dict.fromkeys(name for run in runs for name in run.config.methods)
+    look_of = dict(zip(methods, looks(), strict=False))
     for axes, run in zip(figure.axes, runs, strict=True):
         counts = range(1, len(run.config.draws) + 1)
         names = [f"pass_at_{k}" for k in counts]
         frame = sampled(run, {str(k): k for k in counts}).reindex(columns=[*PAIR, *names])
         means = over_suites(frame, list(suite_titles(run)), names)
-        rows = zip(means.index, means.to_numpy(), looks(), strict=False)
-        for method, heights, look in rows:
+        for method, heights in zip(means.index, means.to_numpy(), strict=True):
             line = Series(method_labels(run)[method], counts, heights)
-            draw(axes, line, linestyle="-", **look)
+            draw(axes, line, linestyle="-", **look_of[method])
         axes.set(title=f"temperature {run.config.temperature:g}", ylabel="pass@k (%)")
     figure.axes[-1].set(xlabel="samples $k$")
     legend_below(figure, figure.axes[0])
@@ -196,7 +198,7 @@ def draw_front(run: Run, suite: str | None, named: Mapping[str, str]) -> Drawn:
         named: as `series_of` has it.
 
     Raises:
-        Skipped: LLaDA has no scores, or the run was not timed.
+        Skipped: LLaDA has no scores, the run was not timed, or there are more than MOST_SERIES.
     """
     label = _accuracy_label(run, suite)
     run = run if suite is None else _only(run, suite)
@@ -210,6 +212,11 @@ def draw_front(run: Run, suite: str | None, named: Mapping[str, str]) -> Drawn:
             f"without {labels[name]}: its accuracy is of fewer problems" for name in incomplete
         ]
     rows_of = _rows_by_series(frame, series_of(run, named))
+    need(rows_of, "; ".join(left_out))
+    need(
+        len(rows_of) <= MOST_SERIES,
+        f"{len(rows_of)} series are too many to distinguish; at most {MOST_SERIES} are drawn",
+    )
     figure, axes = new_figure(2.3, entries=list(rows_of))
     look = looks_of(run, named)
     dashes = itertools.cycle(("-", "--", ":"))

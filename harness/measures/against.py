@@ -80,7 +80,10 @@ def against(run: Run, reference: str) -> pd.DataFrame:
             whole = len(by_suite) == len(suites)
             rows.append(_row(method, ALL, list(by_suite.values()), whole))
     if not rows:
-        raise UserError(f"--against {reference}: no other method shares problems with it")
+        raise UserError(
+            f"--against {reference}: it has no items yet, or no other method shares problems"
+            " with it"
+        )
     return with_words(pd.DataFrame(rows)).drop(columns="flips")
 
 

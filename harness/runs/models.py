@@ -53,7 +53,7 @@ def _models_of(origin: str, models: Any, suites: Collection[str]) -> dict[str, s
     _check_suites(origin, per_suite.keys() - {"default"}, suites)
     default = per_suite.get("default")
     by_suite: dict[str, Any] = {suite: per_suite.get(suite, default) for suite in suites}
-    if not all(isinstance(model, str) for model in by_suite.values()):
+    if not all(isinstance(model, str) and model for model in by_suite.values()):
         raise UserError(
             f"{origin} must name a model, or one for each of {', '.join(suites)} or as default, not"
             f" {models!r}"

@@ -5,6 +5,7 @@ The configuration holds all that determines tokens and forwards. Its hash names 
 folder belongs to one configuration for ever.
 """
 
+import json
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -12,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import torch
 from msgspec import UNSET, structs
 
-from harness.errors import UserError, explained
+from harness.errors import UserError
 from harness.methods.presets import Preset
 from harness.methods.schedules import Roles
 from harness.records.files import code_hash, file_hash, files_hash
@@ -389,14 +389,19 @@ def _batch(options: RunOptions, many: bool) -> int | Literal["auto"] | None:
 def _template_args(options: RunOptions) -> dict[str, Any]:
     """The arguments that chat templates are rendered with. Raises UserError for text that is no
     JSON object, and for arguments without a template."""
-    arguments = options.chat_template_args or {}
-    if isinstance(arguments, str):
-        message = (
-            f"--chat-template-args {arguments} must be a JSON object, such as"
+    option = options.chat_template_args
+    try:
+        # A dict goes through JSON too, so that it is what run.json will give back.
+        arguments = json.loads(option if isinstance(option, str) else json.dumps(option or {}))
+        # Python's JSON takes NaN, which is none.
+        json.dumps(arguments, allow_nan=False)
+    except (ValueError, TypeError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise UserError(
+            f"--chat-template-args {str(option)[:60]} must be a JSON object, such as"
             " '{\"enable_thinking\": true}'"
         )
-        with explained(message, msgspec.MsgspecError):
-            arguments = msgspec.json.decode(arguments, type=dict[str, Any])
     if arguments and options.prompt == "plain":
         raise UserError(
             "--chat-template-args are for chat templates, and --prompt plain takes none: leave"
@@ -408,8 +413,10 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
 def _seeds(option: str | int | tuple[int, ...]) -> tuple[int, ...]:
     """The seeds of --seed. Raises UserError for text that is no list of seeds."""
     text = ",".join(map(str, option)) if isinstance(option, tuple) else str(option)
-    with explained(f"--seed {text} must be whole numbers, as 0,1,2", ValueError):
-        seeds = tuple(map(int, text.split(",")))
-    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise UserError(f"--seed {text} must be numbers of at least 0, each once")
+    parts = text.replace(" ", "").split(",")
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise UserError(f"--seed {text} must be whole numbers of at least 0, as 0,1,2")
+    seeds = tuple(map(int, parts))
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {text} names a seed twice")
     return seeds

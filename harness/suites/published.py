@@ -276,10 +276,10 @@ def config_of(model: str) -> dict[str, Any] | None:
     if not isinstance(file, str | Path):
         return None
     try:
-        config: dict[str, Any] = json.loads(Path(file).read_bytes())
-        return config
+        config = json.loads(Path(file).read_bytes())
     except (OSError, ValueError):
         return {"model_type": ""}
+    return config if isinstance(config, dict) else {"model_type": ""}
 
 
 def _base(model: str) -> str:

@@ -242,19 +242,22 @@ def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch
     Raises:
         ValueError: there is no such device, or it has no CUDA graphs if these are wanted.
     """
-    kind = str(device).partition(":")[0]
-    if kind not in ("cpu", "cuda"):
+    try:
+        torch_device = torch.device(device)
+    except RuntimeError:  # no device's name: refused below as a kind that is not supported
+        torch_device = torch.device("meta")
+    if torch_device.type not in ("cpu", "cuda"):
         problem = "is not supported; valid: cpu, cuda, cuda:0, ..."
-    elif kind == "cuda" and not torch.cuda.is_available():
+    elif torch_device.type == "cuda" and not torch.cuda.is_available():
         problem = "was asked for, but torch sees no CUDA device; use cpu"
-    elif cuda_graphs and kind != "cuda":
+    elif cuda_graphs and torch_device.type != "cuda":
         problem = "has no CUDA graphs: leave them out, or run on a GPU"
     else:
-        if kind == "cuda":
+        if torch_device.type == "cuda":
             # cuDNN plans attention anew for every shape, which takes some 50 ms: decoders that run
             # pieces of many lengths would be slowed down most (results/LOG.md).
             torch.backends.cuda.enable_cudnn_sdp(False)
-        return torch.device(device)
+        return torch_device
     raise ValueError(f"device {device!s} {problem}")
 
 

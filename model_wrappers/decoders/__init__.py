@@ -114,7 +114,8 @@ class Decoder:
 
     def __call__(self, request: Request, options: Options) -> None:
         """Fill the response of a request."""
-        self.function(request, **self.signature.arguments(options))
+        positional, named = self.signature.arguments(options)
+        self.function(request, *positional, **named)
 
 
 def _built_in(name: str, file: str | None = None, **traits: Any) -> Decoder:

@@ -147,7 +147,7 @@ def test_a_method_that_the_run_lacks_is_refused_with_those_it_has(tmp_path: Path
         UserError, match="--against threshold: the run has no such method; valid: llada, llada/2"
     ):
         render(run, against="threshold")
-    with pytest.raises(UserError, match="--against dcd: no other method shares problems with it"):
+    with pytest.raises(UserError, match="--against dcd: it has no items yet"):
         render(run, against="dcd")
 
 

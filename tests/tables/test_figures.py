@@ -130,6 +130,16 @@ def test_pass_at_k_has_a_panel_a_run_and_a_line_a_method(tmp_path: Path) -> None
     assert heights["mine"] == pytest.approx([200 / 3, 250 / 3, 100])
 
 
+def test_a_method_looks_alike_in_all_panels_whatever_the_order_of_methods(tmp_path: Path) -> None:
+    right = {"llada": [[1, 0], [1, 0], [0, 0]], "mine": [[1, 1], [1, 0], [1, 0]]}
+    other = {"mine": right["mine"], "llada": right["llada"]}
+    figure, _ = draw_pass_at_k([seeded(tmp_path / "a", right), seeded(tmp_path / "b", other)])
+    colors = [
+        {line.get_label(): line.get_color() for line in axes.get_lines()} for axes in figure.axes
+    ]
+    assert colors[0] == colors[1] and len(set(colors[0].values())) == 2
+
+
 def test_samples_that_no_problem_has_yet_are_no_points(tmp_path: Path) -> None:
     run = seeded(tmp_path, {"llada": [[1, 0], [1, 0], [0, 0]]})
     begun = Run(run.folder, run.meta, run.items.head(4), run.windows)

@@ -154,7 +154,7 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
         (["--model", "base=nano,garbage"], "each role once"),
         (["--limit", "0"], "at least 1"),
         (["--threads", "-1"], "--threads -1 must be at least 1"),
-        (["--seed", "-1"], "--seed -1 must be numbers of at least 0"),
+        (["--seed", "-1"], "--seed -1 must be whole numbers of at least 0"),
         (["--device", "meta"], "device meta is not supported; valid: cpu, cuda"),
         (["--temperature", "-1"], "negative"),
         (["--gen-length", "48", "--block-length", "5"], "divide"),

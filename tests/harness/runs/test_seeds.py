@@ -100,9 +100,10 @@ def test_a_run_of_two_seeds_has_the_tokens_of_a_run_of_each(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("seed", "temperature", "says"),
     [
-        ("0,-1", 0.5, "--seed 0,-1 must be numbers of at least 0"),
-        ((1, 1), 0.5, "--seed 1,1 must be numbers of at least 0, each once"),
-        ("one", 0.5, "--seed one must be whole numbers, as 0,1,2"),
+        ("0,-1", 0.5, "--seed 0,-1 must be whole numbers of at least 0"),
+        ((1, 1), 0.5, "--seed 1,1 names a seed twice"),
+        ("one", 0.5, "--seed one must be whole numbers of at least 0, as 0,1,2"),
+        ("1_0", 0.5, "--seed 1_0 must be whole numbers"),
     ],
 )
 def test_seeds_that_make_no_sense_are_refused(seed: object, temperature: float, says: str) -> None:

@@ -143,6 +143,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, name: str, says: st
     [
         ("dtype", "float12", "bfloat16"),
         ("device", "abacus", "cuda"),
+        ("device", "cpu:foo", "cuda"),
         pytest.param(
             "device",
             "cuda",
