@@ -133,11 +133,7 @@ def _request(
     draft_model = getattr(options, "draft", None)
     if draft_model is None:
         draft_model = backbone
-    # Drafts are ids of the target's vocabulary, and both models must read its masks.
-    for name in ("mask_id", "vocab_size"):
-        value = getattr(backbone, name)
-        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != value:
-            raise ValueError(f"draft must be a backbone with the target's {name}, {value}")
+    _check_draft(draft_model, backbone)
     target, draft = ledgers(backbone, draft_model, start, blocks)
     if decoder.needs_extend and not target.can_extend:
         raise ValueError(
@@ -160,6 +156,15 @@ def _request(
         end=end,
         **settings,
     )
+
+
+def _check_draft(draft_model: BackboneLike, backbone: BackboneLike) -> None:
+    """Raise ValueError for a draft model that cannot draft for the target."""
+    # Drafts are ids of the target's vocabulary, and both models must read its masks.
+    for name in ("mask_id", "vocab_size"):
+        value = getattr(backbone, name)
+        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != value:
+            raise ValueError(f"draft must be a backbone with the target's {name}, {value}")
 
 
 def _trace(request: Request, start_time: float, spent: Spent) -> Trace:
@@ -220,23 +225,29 @@ def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
     Raises:
         ValueError: the decoder is for other models.
     """
-    is_causal = blocks is not None and blocks.causal
-    has_canvases = blocks is not None and not blocks.masks and not is_causal
-    problem = None
-    if is_causal and not decoder.causal:
-        problem = "decodes diffusion models, and this one is autoregressive: use ar"
-    elif decoder.causal and not is_causal:
+    problem = _unfit_attention(decoder, blocks)
+    if blocks is not None and blocks.causal:
+        if not decoder.causal:
+            problem = "decodes diffusion models, and this one is autoregressive: use ar"
+    elif decoder.causal:
         problem = "decodes autoregressive models, and this is a diffusion model"
-    elif has_canvases and not decoder.canvases:
-        problem = "reads masks, and this model has none, it denoises random tokens: use renoise"
-    elif decoder.canvases and not has_canvases:
+    elif blocks is not None and not blocks.masks:
+        if not decoder.canvases:
+            problem = "reads masks, and this model has none, it denoises random tokens: use renoise"
+    elif decoder.canvases:
         problem = "decodes models that denoise random tokens, and this one has a mask"
-    elif decoder.blocks_only and blocks is None:
-        problem = "decodes models that attend in blocks; this one attends to the whole sequence"
-    elif decoder.whole_sequence and blocks is not None:
-        problem = f"attends to the whole sequence, and the model in blocks of {blocks.length}"
     if problem is not None:
         raise ValueError(f"{decoder.name} {problem}")
+
+
+def _unfit_attention(decoder: Decoder, blocks: Blocks | None) -> str | None:
+    """Why a decoder does not fit a mask model's attention, as an error message; None if it fits."""
+    if blocks is None:
+        if decoder.blocks_only:
+            return "decodes models that attend in blocks; this one attends to the whole sequence"
+    elif decoder.whole_sequence and not blocks.causal:
+        return f"attends to the whole sequence, and the model in blocks of {blocks.length}"
+    return None
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:

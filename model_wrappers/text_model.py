@@ -112,10 +112,8 @@ class TextModel:
         **more: Any,
     ) -> None:
         self.decoder, preset = decoder_and_settings(method)
-        preset_length = preset.pop("gen_length", None)
-        preset_block = preset.pop("block_length", None)
-        gen_length = preset_length if gen_length is None else gen_length
-        block_length = preset_block if block_length is None else block_length
+        gen_length = _or_default(gen_length, preset.pop("gen_length", None))
+        block_length = _or_default(block_length, preset.pop("block_length", None))
         # The names that lm-eval and transformers have for the same settings.
         max_seq_len = more.pop("max_length", max_seq_len)
         tokenizer_path = more.pop("tokenizer", tokenizer_path)
@@ -160,23 +158,24 @@ class TextModel:
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options from `options` and from keywords."""
         option_names = self.decoder.options.__struct_fields__
-        merged = dict(options)
         for name, value in more.items():
-            if name in option_names and value not in NEUTRAL.get(name, ()):
-                merged[name] = value
-            elif name not in (*option_names, *self.HARNESS_KEYWORDS) and not is_neutral(
-                name, value
-            ):
-                valid = [
-                    *inspect.signature(TextModel.__init__).parameters,
-                    *inspect.signature(type(self).__init__).parameters,
-                    *option_names,
-                ]
-                raise ValueError(
-                    f"unknown keyword {name!r} for {type(self).__name__}"
-                    f"(method={self.decoder.name!r}){meant(name, valid, whole=True)}"
-                )
-        return merged
+            if name in (*option_names, *self.HARNESS_KEYWORDS) or is_neutral(name, value):
+                continue
+            valid = [
+                *inspect.signature(TextModel.__init__).parameters,
+                *inspect.signature(type(self).__init__).parameters,
+                *option_names,
+            ]
+            raise ValueError(
+                f"unknown keyword {name!r} for {type(self).__name__}(method={self.decoder.name!r})"
+                f"{meant(name, valid, whole=True)}"
+            )
+        named = {
+            name: value
+            for name, value in more.items()
+            if name in option_names and value not in NEUTRAL.get(name, ())
+        }
+        return dict(options) | named
 
     @property
     def gen_length(self) -> int:
@@ -413,6 +412,10 @@ def stops_of(stops: str | Sequence[str] | None) -> list[str]:
     """Stop strings as a list, without empty ones; the argument is one, several or None."""
     several = [stops] if isinstance(stops, str) else stops or ()
     return [stop for stop in several if stop]
+
+
+def _or_default(length: int | None, default: int | None) -> int | None:
+    return default if length is None else length
 
 
 def _loaded(model: str | Backbone, device: str | None, **settings: Any) -> Backbone:

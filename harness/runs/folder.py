@@ -163,18 +163,24 @@ def claim_folder(
         return out
     # With --overwrite too: a run.json that another program wrote is refused here, not deleted.
     before = read_meta(out).config
-    changed = unlike_settings(before, config)
-    if resume and changed:
-        raise UserError(
-            f"--resume: {out} has responses made with other settings:"
-            f" {'; '.join(changed[:SHOWN])}; choose another --out"
-        )
-    if not resume and not overwrite:
+    if resume:
+        _check_settings(out, before, config)
+    elif not overwrite:
         raise UserError(
             f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew,"
             " or another --out"
         )
     return out
+
+
+def _check_settings(out: Path, before: RunConfig, now: RunConfig) -> None:
+    """Raise UserError if a run would go on with settings that it was not begun with."""
+    changed = unlike_settings(before, now)
+    if changed:
+        raise UserError(
+            f"--resume: {out} has responses made with other settings:"
+            f" {'; '.join(changed[:SHOWN])}; choose another --out"
+        )
 
 
 def unlike_settings(before: RunConfig, now: RunConfig) -> list[str]:
@@ -278,6 +284,25 @@ def begin_meta(
         parts["plugins"] = list(plugins.values())
     write_meta(folder, parts)
     return table_differences(session_facts(before), session_facts(made))
+
+
+@contextmanager
+def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -> Iterator[None]:
+    """Remove a new run's records if it fails before its first response is recorded.
+
+    A folder with a run.json and no response would make the corrected command need --resume.
+
+    Args:
+        folder: of the run.
+        begun: whether the folder held this run before.
+        recorded: the recorded items, which may become more inside the block.
+    """
+    try:
+        yield
+    except UserError:
+        if not begun and not recorded:
+            remove_records(folder)
+        raise
 
 
 def remove_records(folder: Path) -> None:

@@ -16,7 +16,7 @@ from harness.records.consistency import numbers_of
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, Key, RunConfig
 from harness.records.store import KEY, Recorder, key_of, read_meta, read_run
-from harness.runs.folder import LOCK, begin_meta, remove_records, session
+from harness.runs.folder import LOCK, begin_meta, new_or_not_at_all, session
 from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.batches import MOST_AT_ONCE
@@ -75,16 +75,11 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
     # With workers, this process decodes nothing, and need not have a GPU.
     device = config.device or "cpu" if run.workers is None else "cpu"
-    try:
+    with new_or_not_at_all(folder, begun, recorder.items):
         for line in announcement(config, pool, bool(config.timed), recorder.done):
             print(line, flush=True)
         with session(folder, device, config.timed, about):
             _record_all(recorder, pool, queue)
-    except UserError:
-        # A folder with a run.json and no response would make the corrected command need --resume.
-        if not begun and not recorder.items:
-            remove_records(folder)
-        raise
     disturbed = sum(bool(row.get("disturbed")) for row in recorder.items.values())
     if disturbed:
         print(

@@ -108,7 +108,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     batch = _batch(options, _has_many_items(suites, items))
     # The responses of a batch share every call, so that none has seconds of its own.
     timed = not options.untimed and batch is None
-    # UNSET: run.json leaves out what is as usual, so that it equals records older than the option.
+    template_args = _template_args(options)
     config = RunConfig(
         models=_used_models(models, methods, presets),
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -117,22 +117,22 @@ def resolve(options: RunOptions) -> ResolvedRun:
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
-        seeds=seeds if len(seeds) > 1 else UNSET,
-        samples=options.samples if options.samples > 1 else UNSET,
+        seeds=_set_if(len(seeds) > 1, seeds),
+        samples=_set_if(options.samples > 1, options.samples),
         device=str(device),
-        device_map=options.device_map or UNSET,
+        device_map=_set_if(options.device_map is not None, options.device_map),
         dtype=_dtype(options.dtype, device),
         compile=False,
         graphs=options.graphs,
         threads=options.threads if workers is None else workers.threads,
         chunk=_chunk(timed, batch is not None),
-        batch=batch or UNSET,
+        batch=_set_if(batch is not None, batch),
         timed=timed,
         traced=options.trace,
-        trust_remote_code=options.trust_remote_code or UNSET,
-        reads_at=UNSET if options.reads_at is None else options.reads_at,
-        prompt="plain" if options.prompt == "plain" else UNSET,
-        chat_template_args=_template_args(options) or UNSET,
+        trust_remote_code=_set_if(options.trust_remote_code, True),
+        reads_at=_set_if(options.reads_at is not None, options.reads_at),
+        prompt=_set_if(options.prompt == "plain", "plain"),
+        chat_template_args=_set_if(bool(template_args), template_args),
     )
     config, workers = _with_items(options, config, workers)
     _warn(suites, config)
@@ -217,6 +217,12 @@ def _device(options: RunOptions) -> torch.device:
             "--graphs are of models on one device, and --device-map spreads them: leave one out"
         )
     return main_device(options.device_map)
+
+
+def _set_if(condition: bool, value: Any) -> Any:
+    """A value, or UNSET for the usual one, which run.json leaves out: it is then equal to records
+    that are older than the option."""
+    return value if condition else UNSET
 
 
 def _warn(suites: Suites, config: RunConfig) -> None:

@@ -138,12 +138,7 @@ class Scorer:
         for (_, draw), keys in groups.items():
             before = draw * len(golds)  # items of other seeds
             responses = {key: (key[2] - before, self.recorder.items[key]["text"]) for key in keys}
-            beyond = [number for number, _ in responses.values() if number >= len(golds)]
-            if beyond:
-                raise UserError(
-                    f"the file has {len(golds)} problems, and the run has item {beyond[0]}; put"
-                    " its file back"
-                )
+            self._check_range([number for number, _ in responses.values()], len(golds))
             new = [
                 response for response in dict.fromkeys(responses.values()) if response not in known
             ]
@@ -203,6 +198,14 @@ class Scorer:
         if elsewhere and not recorded.is_dir():
             return Path(elsewhere)
         return recorded
+
+    def _check_range(self, numbers: list[int], problems: int) -> None:
+        beyond = [number for number in numbers if number >= problems]
+        if beyond:
+            raise UserError(
+                f"the file has {problems} problems, and the run has item {beyond[0]}; put its file"
+                " back"
+            )
 
     def _note_reference(self, key: Key, gold: str) -> None:
         """Record the reference that a response is judged by, and note one that changed."""

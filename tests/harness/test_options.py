@@ -125,6 +125,8 @@ def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: 
     ("values", "says"),
     [
         ({"methods": {"threshold": {"tau": 0.1}}}, "--methods .* must be"),
+        ({"methods": (name for name in ["fef-3"])}, "fef-2"),
+        ({"chat_template_args": {"a": float("nan")}}, "must be a JSON object"),
         ({"plan": True}, "--plan is of the command alone"),
         ({"temperature": float("nan")}, "--temperature nan must be a finite number"),
     ],

@@ -3,7 +3,7 @@ must not do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
@@ -175,6 +175,20 @@ def with_a_third(request: Request, options: Fill, verbose: bool = False) -> None
     fill(request, options)
 
 
+def by_position(request: Request, options: Token, /) -> None:
+    by_dataclass(request, options)
+
+
+def logged(decoder: Callable[..., None]) -> Callable[..., None]:
+    """A decorator whose parameters have names of their own."""
+
+    @wraps(decoder)
+    def inner(asked: Request, *values: Any) -> None:
+        decoder(asked, *values)
+
+    return inner
+
+
 class Callable7:
     """An object that can be called."""
 
@@ -198,6 +212,8 @@ def closure(token: int) -> Callable[..., None]:
             by_name,
             without_types,
             with_a_third,
+            by_position,
+            logged(by_dataclass),
             Callable7(),
             partial(by_name, unused=1.0),
         ),
