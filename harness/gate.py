@@ -2,15 +2,16 @@
 
     python harness/gate.py NEW --against OLD --accuracy 5 --speed 0.05  # within tolerances
     python harness/gate.py RUN --against results/golden/nano            # tokens, costs, verdicts
-    python harness/gate.py RUN --against-rev HEAD~1                     # speed, both measured now
+    python harness/gate.py RUN --against-rev HEAD~1                     # both on this machine, now
 
 With --accuracy or --speed, of runs in any repository, a suite's accuracy may be that many points
 lower, and a method's speed over LLaDA that share; more forwards are an error, unless --forwards
 allows them. Without them any
 other token, text or verdict is an error, and on the golden records' platform any other cost.
---against-rev measures this project's code: slower by more than --tolerance, with its whole
-interval, in two rounds is an error, and so are other tokens or more forwards. Exit code 1 if
-anything changed, 2 if the two cannot be compared.
+--against-rev compares this project's code: slower by more than --tolerance, with its whole
+interval, in two rounds is an error, and so are other tokens, more forwards and, without --against,
+other verdicts when the revision judges RUN's responses. Exit code 1 if anything changed, 2 if the
+two cannot be compared.
 """
 
 import os
@@ -54,6 +55,7 @@ def main(line: list[str] | None = None) -> int:
     from harness.regression.golden import first_items, judge_records
     from harness.regression.speed import judge_speed
     from harness.regression.tolerance import judge_runs
+    from harness.regression.verdicts import judge_verdicts
 
     # Tolerances compare speed, which an untimed run has in its folder `speed`; tokens and verdicts
     # are compared as recorded.
@@ -78,6 +80,9 @@ def main(line: list[str] | None = None) -> int:
             items=options.items,
             tolerance=options.tolerance,
         )
+        # Golden records have verdicts already.
+        if options.against is None:
+            passed &= judge_verdicts(run, options.against_rev)
     return int(not passed)
 
 

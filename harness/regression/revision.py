@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,8 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def checkout(rev: str) -> Iterator[Path]:
     """The files of a revision in a temporary folder, removed at the end.
 
-    They are written through a separate index and not as a worktree, so that the clone keeps no
-    trace. Inside, SIGTERM raises SystemExit, so that the folder is removed then as well.
+    They come from an archive and are no worktree, so that the clone keeps no trace. Inside, SIGTERM
+    raises SystemExit, so that the folder is removed then as well.
 
     Raises:
         UserError: git knows no such revision.
@@ -46,26 +47,21 @@ def checkout(rev: str) -> Iterator[Path]:
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
         tree = Path(scratch) / "tree"
-        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        archive = Path(scratch) / "tree.tar"
         try:
             commit = _git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")
-            _git("read-tree", commit, **index)
-            _git("checkout-index", "--all", f"--prefix={tree}/", **index)
+            _git("archive", f"--output={archive}", commit)
+            shutil.unpack_archive(archive, tree, filter="data")
             yield tree
         finally:
             signal.signal(signal.SIGTERM, before)
 
 
-def _git(*arguments: str, **environment: str) -> str:
+def _git(*arguments: str) -> str:
     """What git prints in this repository, stripped. Raises UserError with the reason if it
     fails."""
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
         raise UserError(f"git {' '.join(arguments)}: {reason}")

@@ -24,7 +24,7 @@ from paths import ROOT
 from harness import gate
 from harness.errors import UserError
 from harness.records.schema import RunConfig
-from harness.regression import revision, speed
+from harness.regression import revision, speed, verdicts
 from harness.regression.revision import Side
 from harness.regression.speed import compare_seconds, same_responses, slower_methods
 
@@ -267,6 +267,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
     monkeypatch.setattr(speed, "recorded", lambda *given: None)  # its methods are none of ours
     monkeypatch.setattr(speed, "load", lambda *given: ([], {}))
     monkeypatch.setattr(speed, "measure_both", measure)
+    monkeypatch.setattr(verdicts, "judge_verdicts", lambda *given: True)
     return frames
 
 
