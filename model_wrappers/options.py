@@ -49,7 +49,7 @@ class SampleOptions(Options, frozen=True, kw_only=True):
     """Which tokens may be drawn above temperature 0; at temperature 0 they change nothing.
 
     Attributes:
-        top_p: only tokens of the smallest set of likeliest tokens decoder_name probability is at
+        top_p: only tokens of the smallest set of likeliest tokens whose probability is together at
             least this (None: all).
         top_k: only the k likeliest tokens (None: all). With both, a token must be in both sets.
     """

@@ -180,10 +180,10 @@ def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None
         pairs: of `paired`; with these the rows have ENDS.
     """
     over = {name: suites_with(frame, suites, name) for name in MARKS_OF}
-    numbers = over_suites(frame, suites, AVERAGED)
+    numbers = over_suites(frame, suites, AVERAGED).to_dict("index")
     rows = []
     for method, rows_of in frame.groupby("method", sort=False):
-        row = {"method": method, "suite": MEAN, **numbers.loc[method].to_dict()}
+        row = {"method": method, "suite": MEAN, **numbers[method]}
         by_suite = rows_of.set_index("suite")
         for name, marks in MARKS_OF.items():
             row[marks] = union(*by_suite[marks].reindex(over[name]).dropna())

@@ -63,7 +63,7 @@ def _wrong_items(folder: Path, config: RunConfig) -> Items:
     wrong = items[(items["verdict"] == 0) & items["method"].isin(methods)]
     chosen = {}
     for suite in config.suites:
-        problems = wrong.loc[wrong["suite"] == suite, "problem"].astype(int).unique()
+        problems = wrong["problem"][wrong["suite"] == suite].astype(int).unique()
         chosen[suite] = tuple(sorted(problems.tolist()))
     if not any(chosen.values()):
         raise UserError(

@@ -22,6 +22,9 @@ class HeadAtPositions(torch.nn.Module):
 
     model: Any
     lm_head: Any
+    # Of transformers' models, whose types are not analysed (pyproject.toml).
+    config: Any
+    set_attn_implementation: Any
 
     def __init__(self, config: Any) -> None:
         if "sliding_attention" in (getattr(config, "layer_types", None) or ()):

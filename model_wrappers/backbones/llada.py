@@ -10,7 +10,7 @@ and 3 themselves, which are autoregressive, are here too (meta-llama/Llama-3.1-8
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -45,6 +45,10 @@ class Bidirectional:
     use_cache: bool = False
     mask_token_id: int | None = None
     model_type: ClassVar[str]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **fields: Any) -> None: ...
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

@@ -173,7 +173,8 @@ print(decoder.options.__doc__)
 """
 
 
-@pytest.mark.parametrize("registered", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("registered", [False, True])
 def test_a_decoder_and_its_options_are_known_elsewhere(
     registries: None, tmp_path: Path, registered: bool
 ) -> None:

@@ -21,8 +21,15 @@ from model_wrappers.trace import Trace
 
 GEN_LENGTH = 16
 OPTIONS: dict[str, dict[str, Any]] = {"pc_sampler": {"baseline": "nano"}}
-WAYS: list[tuple[str, dict[str, Any]]] = [
-    *((method, OPTIONS.get(method, {})) for method in WHOLE),
+# Decoders whose calls are those of another one are left to the night.
+OFTEN = ("llada", "wino", "flash", "fef", "block")
+WAYS: list[Any] = [
+    *(
+        pytest.param(
+            method, OPTIONS.get(method, {}), marks=[] if method in OFTEN else [pytest.mark.slow]
+        )
+        for method in WHOLE
+    ),
     ("llada", {"cfg_scale": 0.5}),
     ("llada", {"cache": "prefix", "block_length": 8}),
     ("threshold", {"cache": "dual", "block_length": 8}),
@@ -61,7 +68,14 @@ def of_blocks() -> Backbone:
     return load_backbone("nano-block")
 
 
-@pytest.mark.parametrize("method", [name for name in OF_BLOCKS if not METHODS[name].whole_sequence])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow])
+        for name in OF_BLOCKS
+        if not METHODS[name].whole_sequence
+    ],
+)
 def test_flop_of_a_block_model_leave_out_what_is_kept(of_blocks: Backbone, method: str) -> None:
     flop, trace = counted(of_blocks, method, **OPTIONS.get(method, {}))
     assert trace.flop == flop > 0

@@ -27,8 +27,6 @@ from model_wrappers import Backbone
 # decides (docs/parity.md).
 NEAR_TIES = {"s2d2": {"mbpp 35"}, "sdar": {"humaneval 33"}}
 FEW = ("gsm8k", "humaneval")  # every change meets the first problem of one of them, cases in turn
-# The block length of the cases that every change meets; sources without it are met with theirs.
-OFTEN = 16
 
 
 def of_source(source: str) -> dict[str, Any]:
@@ -75,11 +73,10 @@ def test_goldens_were_made_with_the_weights_that_are_shipped(
 
 
 def in_turn() -> Iterator[Any]:
-    """All cases; those of other block lengths at night."""
-    often = {case.source for case in CASES if case.block_length == OFTEN}
+    """All cases; but for the first of each source they are left to the night."""
+    first = {case.source: case for case in reversed(CASES)}
     for case in CASES:
-        is_slow = case.source in often and case.block_length != OFTEN
-        marks = [pytest.mark.slow] if is_slow else []
+        marks = [] if case is first[case.source] else [pytest.mark.slow]
         yield pytest.param(case, marks=marks, id=f"{case.name} ({case.source})")
 
 

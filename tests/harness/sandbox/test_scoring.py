@@ -34,7 +34,14 @@ def skip_without_sandbox(suite: str) -> None:
         pytest.skip(choice.missing)
 
 
-@pytest.mark.parametrize("suite", GENERATED)
+# Suites with solved problems in front have the problems and judges of the others.
+@pytest.mark.parametrize(
+    "suite",
+    [
+        pytest.param(suite, marks=[pytest.mark.slow] if suite.endswith("-4shot") else [])
+        for suite in GENERATED
+    ],
+)
 def test_references_are_right_and_nonsense_is_wrong(suite: str, tmp_path: Path) -> None:
     skip_without_sandbox(suite)
     write_suites(tmp_path, "dev", 6)

@@ -40,7 +40,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @savings_at_night(2)
 @pytest.mark.parametrize("block_length", [16, 8])
-@pytest.mark.parametrize("steps", [1, 2, 4])
+@pytest.mark.parametrize("steps", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_greedy_tokens_stay(
     prompt: torch.Tensor, steps: int, block_length: int, savings: dict[str, bool]
 ) -> None:
@@ -51,7 +51,7 @@ def test_greedy_tokens_stay(
     assert [run(**variant, **savings) for variant in variants] == [expected] * len(variants)
 
 
-@savings_at_night(2)
+@savings_at_night(1, 2)
 @pytest.mark.parametrize(
     "window", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3))]
 )
