@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import optimize, signal, special, stats
 
 Floats = npt.NDArray[np.float64]
+Mean = Callable[..., Any]  # of values, along an axis
 LEVEL = 0.95
 RESAMPLES = 4000
 SEED = 0
@@ -111,25 +112,37 @@ def holm_levels(p_values: Sequence[float]) -> Floats:
     return levels
 
 
-def speedup_interval(pairs: Sequence[Floats], level: float = LEVEL) -> tuple[float, float]:
+def speedup_interval(
+    pairs: Sequence[Floats], level: float = LEVEL, mean: Mean = np.mean
+) -> tuple[float, float]:
     """Bootstrap interval of the mean over suites of total LLaDA seconds / total method seconds.
 
-    pairs: per suite an array (items, 2) of LLaDA's seconds and the method's; one suite gives its
-    ratio. Items are drawn anew within their suite, both seconds together; percentiles of
-    RESAMPLES draws at a fixed seed. NaN if no suite has two items. Source: Efron (1979),
-    "Bootstrap methods: another look at the jackknife", Annals of Statistics 7, 1-26; percentile
-    intervals of scipy.stats.bootstrap.
+    Items are drawn anew within their suite, both seconds together; percentiles of RESAMPLES draws
+    at a fixed seed. Source: Efron (1979), "Bootstrap methods: another look at the jackknife",
+    Annals of Statistics 7, 1-26; percentile intervals of scipy.stats.bootstrap.
+
+    Args:
+        pairs: per suite an array (items, 2) of LLaDA's seconds and the method's; one suite gives
+            its ratio.
+        level: of the interval.
+        mean: of the suites' ratios, along axis 0.
+
+    Returns:
+        Its ends; NaN if no suite has two items.
     """
-    low, high = speedup_intervals(pairs, level)[:, 0, 1]
+    low, high = speedup_intervals(pairs, level, mean)[:, 0, 1]
     return float(low), float(high)
 
 
-def speedup_intervals(seconds: Sequence[Floats], level: float = LEVEL) -> Floats:
+def speedup_intervals(
+    seconds: Sequence[Floats], level: float = LEVEL, mean: Mean = np.mean
+) -> Floats:
     """`speedup_interval` of every two of M methods.
 
     Args:
         seconds: per suite an array (items, M).
         level: of the intervals.
+        mean: of the suites' ratios, along axis 0.
 
     Returns:
         low and high of the row's seconds / the column's, (2, M, M); NaN for a method that lacks the
@@ -143,7 +156,7 @@ def speedup_intervals(seconds: Sequence[Floats], level: float = LEVEL) -> Floats
             np.stack([method.take(indices).sum(-1) for method in suite])
             for suite, indices in zip(by_method, drawn, strict=True)
         ]
-        return np.mean([total[:, None] / total[None] for total in totals], axis=0)
+        return mean([total[:, None] / total[None] for total in totals], axis=0)
 
     # Seconds of one method are contiguous, so that sums over its items are fastest.
     by_method = [np.ascontiguousarray(items.T) for items in seconds]

@@ -25,7 +25,10 @@ from tables.output import card_list, csv, escape_markdown, markdown
 from tables.sheets import COLUMNS
 from tables.table import Record, Table, listed_rows
 
-CAPTION = "Claims, from records, their intervals corrected for all of them (docs/measuring.md)."
+CAPTION = (
+    "Claims, from records, their intervals corrected for all of them; speeds over several suites"
+    " are geometric means (docs/measuring.md)."
+)
 
 
 def claims_table(compared: pd.DataFrame) -> Table:

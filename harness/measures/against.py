@@ -4,7 +4,8 @@ comparisons with one correction for all.
 A comparison has one of four words. They depend on its interval after Holm's correction over all
 comparisons that are made together: `ahead` if the whole interval is above 0 and the exact test
 agrees, `behind` if it is below 0, `level` if it lies within MARGIN points of 0, and otherwise `not
-shown`. A comparison over several suites is of their mean, each with the same weight.
+shown`. A comparison over several suites is of their mean, each with the same weight: arithmetic of
+points, geometric of ratios of seconds.
 """
 
 import math
@@ -16,9 +17,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pandas as pd
 from msgspec import Meta
+from scipy.stats import gmean
 
 from harness.errors import UserError, explained
-from harness.measures.intervals import NO_INTERVAL, Paired, paired, speed_of
+from harness.measures.intervals import NO_INTERVAL, Paired, Pairs, paired, speed_of
 from harness.measures.marks import union, with_marks
 from harness.measures.seconds import timed_sessions
 from harness.measures.table import PAIR, measure, method_labels, suite_titles
@@ -40,6 +42,7 @@ ALL = "all"
 # Points of accuracy within which two methods are level.
 MARGIN = 2.0
 NOT_SHOWN = "not shown"
+Session = tuple[Run, Pairs]  # a timed session of a run, and its methods against a reference
 
 
 def against(run: Run, reference: str) -> pd.DataFrame:
@@ -50,8 +53,9 @@ def against(run: Run, reference: str) -> pd.DataFrame:
         reference: the method that all others are compared with.
 
     Returns:
-        A row per other method and suite, and per method one of all suites (ALL), whose points and
-        speed are plain means over the suites. NaN where there is nothing to compare.
+        A row per other method and suite, and per method one of all suites (ALL), whose points are
+        the arithmetic and whose speed is the geometric mean over the suites. NaN where there is
+        nothing to compare.
 
         items, lost, gained, same: of `Paired`; judged: its `problems`. points: 100 * (gained -
         lost) / judged items, with its 95% interval (`stats.mean_difference_interval`). holm_low,
@@ -206,7 +210,8 @@ class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         method: that is compared.
         reference: the method that it is compared with.
         suites: some of the run's; [] for all.
-        measure: points of accuracy, or speed (times the reference's); means over the suites.
+        measure: points of accuracy (arithmetic mean over the suites), or speed (times the
+            reference's, geometric mean).
         at_least: a goal, written down before the run, in points or as a ratio. It holds if the
             whole interval lies above it.
     """
@@ -263,9 +268,9 @@ def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
     Returns:
         A row per claim; the CSV has all columns but marks.
 
-        value: points, or speed as in `against`, the mean of the timed sessions. low, high: its
-        interval, of points after Holm over all claims of points, of speed at Bonferroni's level
-        over all claims of speed; with several sessions it covers the interval of each. goal:
+        value: points, or speed as in `against`, the geometric mean of the timed sessions. low,
+        high: its interval, of points after Holm over all claims of points, of speed at Bonferroni's
+        level over all claims of speed; with several sessions it covers the interval of each. goal:
         whether the interval lies above at_least, "" without a goal. others: the number of other
         settings of the method's decoder in the record, of which this may be the best. sessions: the
         speed of each of several sessions, by threads. marks: letters of MARKS on both numbers.
@@ -276,8 +281,14 @@ def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
     # Bonferroni's level: a bootstrap interval comes without the p-value that Holm's procedure
     # orders.
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
-    frame = pd.DataFrame([_claim_row(claim, runs[claim.record], level) for claim in claims])
     compared = dict.fromkeys((claim.record, claim.reference) for claim in claims)
+    sessions: dict[tuple[str, str], list[Session]] = {
+        (record, reference): [(run, paired(run, reference)) for run in runs[record]]
+        for record, reference in compared
+    }
+    frame = pd.DataFrame(
+        [_claim_row(claim, sessions[claim.record, claim.reference], level) for claim in claims]
+    )
     marks = {pair: marks_against(runs[pair[0]][0], pair[1]) for pair in compared}
     texts = []
     for claim in claims:
@@ -301,13 +312,12 @@ def _suites(claim: Claim, run: Run) -> list[str]:
     return claim.suites or list(suite_titles(run))
 
 
-def _pairs(claim: Claim, run: Run) -> list[Paired]:
+def _pairs(claim: Claim, run: Run, pairs: Pairs) -> list[Paired]:
     """The method compared with the reference on each of the claim's suites."""
     where = f"claim {claim.claim!r}: {run.folder}"
     for name in (claim.method, claim.reference):
         if name not in method_labels(run):
             raise UserError(f"{where} has no method {name}; it has {', '.join(method_labels(run))}")
-    pairs = paired(run, claim.reference)
     suites = _suites(claim, run)
     missing = [suite for suite in suites if (claim.method, suite) not in pairs]
     if missing:
@@ -318,13 +328,13 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
     return [pairs[claim.method, suite] for suite in suites]
 
 
-def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
+def _claim_row(claim: Claim, sessions: list[Session], level: float) -> dict[str, Any]:
     """A claim's row, with the counts that `with_words` needs to add the interval of points."""
-    run = runs[0]
+    run = sessions[0][0]
+    pairs = _pairs(claim, *sessions[0])
     labels = method_labels(run)
     titles = suite_titles(run)
     methods = run.config.methods
-    pairs = _pairs(claim, run)
     flips = flips_of(pairs)
     judged = sum(pair.problems for pair in pairs)
     row = {
@@ -347,16 +357,16 @@ def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
     }
     if claim.measure == "speed":
         items = sum(len(pair.seconds) for pair in pairs)
-        return row | {"items": items} | _speed_of_sessions(claim, runs, level)
+        return row | {"items": items} | _speed_of_sessions(claim, sessions, level)
     return row | {"value": 100 * mean_difference(flips)}
 
 
-def _speed_of_sessions(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
-    """The mean speed of a claim over timed sessions, an interval that covers that of each, its
-    word, and the speeds by threads."""
+def _speed_of_sessions(claim: Claim, sessions: list[Session], level: float) -> dict[str, Any]:
+    """The geometric mean of a claim's speed over timed sessions, an interval that covers that of
+    each, its word, and the speeds by threads."""
     rows = []
-    for run in runs:
-        value, low, high = speed_of(_pairs(claim, run), level)
+    for run, pairs in sessions:
+        value, low, high = speed_of(_pairs(claim, run, pairs), level)
         if math.isnan(value):
             raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
         threads = (run.speed or run).meta.environment.get("threads")
@@ -370,7 +380,7 @@ def _speed_of_sessions(claim: Claim, runs: list[Run], level: float) -> dict[str,
         for threads, values in speeds.groupby("threads")["value"]:
             texts.append(f"{', '.join(f'{value:.2f}' for value in values)} on {threads!s}")
     return {
-        "value": speeds["value"].mean(),
+        "value": gmean(speeds["value"]),
         "low": low,
         "high": high,
         "word": word(low - 1, high - 1, SAME_SPEED),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import gmean
 
 from harness.measures.marks import setting_of, union, with_marks
 from harness.measures.table import (
@@ -120,7 +121,10 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
 
 
 def speed_of(pairs: Sequence[Paired], level: float = LEVEL) -> tuple[float, float, float]:
-    """The mean over suites of the reference's seconds / the method's, and its bootstrap interval.
+    """The reference's seconds / the method's, and its bootstrap interval.
+
+    Over several suites it is the geometric mean of their ratios: exchanging method and reference
+    inverts it, where arithmetic means of both directions may exceed 1.
 
     Args:
         pairs: one per suite.
@@ -129,11 +133,11 @@ def speed_of(pairs: Sequence[Paired], level: float = LEVEL) -> tuple[float, floa
     Returns:
         The ratio and the ends of its interval; NaN if any suite has no seconds.
     """
-    totals = [pair.seconds.sum(0) for pair in pairs]
+    totals = np.array([pair.seconds.sum(0) for pair in pairs])
     if not all(len(pair.seconds) for pair in pairs) or np.isnan(totals).any():
         return math.nan, *NO_INTERVAL
-    low, high = speedup_interval([pair.seconds for pair in pairs], level)
-    return sum(reference / method for reference, method in totals) / len(totals), low, high
+    low, high = speedup_interval([pair.seconds for pair in pairs], level, gmean)
+    return float(gmean(totals[:, 0] / totals[:, 1])), low, high
 
 
 def with_intervals(frame: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
@@ -201,7 +205,9 @@ def means(frame: pd.DataFrame, suites: Sequence[str], pairs: Pairs | None = None
                 trials = by_suite.loc[over["accuracy"], TRIALS]
                 accuracy = wilson(row["accuracy"] / 100, len(trials) ** 2 / (1 / trials).sum())
             if method != REFERENCE and pd.notna(row["speedup"]):
-                speeds = speed_of([pairs[str(method), suite] for suite in over["speedup"]])[1:]
+                speeds = speedup_interval(
+                    [pairs[str(method), suite].seconds for suite in over["speedup"]]
+                )
             row |= dict(zip(ENDS, (100 * accuracy[0], 100 * accuracy[1], *speeds), strict=True))
         rows.append(row)
     return pd.DataFrame(rows)

@@ -73,6 +73,24 @@ def test_speed_is_the_references_seconds_over_the_methods(tmp_path: Path) -> Non
     assert turned.loc[ALL, ["speed_low", "speed_high"]].tolist() == [low, high]
 
 
+def test_exchanging_method_and_reference_inverts_a_speed_over_suites(tmp_path: Path) -> None:
+    # Twice as fast on one suite and half as fast on the other is no difference in either direction.
+    rows = [
+        item(method, suite, n, seconds=seconds * (1 + n % 3))
+        for method, suite, seconds in (
+            ("llada", "gsm8k", 1.0),
+            ("dcd", "gsm8k", 0.5),
+            ("llada", "math", 1.0),
+            ("dcd", "math", 2.0),
+        )
+        for n in range(9)
+    ]
+    run = save(tmp_path, rows)
+    for reference, method in (("llada", "dcd"), ("dcd", "llada")):
+        whole = by_suite(against(run, reference), method).loc[ALL]
+        assert whole[["speed", "speed_low", "speed_high"]].tolist() == pytest.approx([1.0] * 3)
+
+
 def test_a_missing_suite_leaves_points_and_no_mean_speed(tmp_path: Path) -> None:
     items = [*some_items("gsm8k"), *(row for row in some_items("math") if row["method"] == "llada")]
     run = save(
@@ -319,7 +337,8 @@ def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(
     (tmp_path / "claims.toml").write_text(TWO[TWO.rindex("[[claim]]") :])
     main([str(tmp_path / "claims.toml")])
     (row,) = pd.read_csv(tmp_path / "claims.csv").to_dict("records")
-    assert (row["value"], row["low"], row["high"]) == pytest.approx(((2 + 4 + 2.5) / 3, 2, 4))
+    # The geometric mean of 2, 4 and 2.5.
+    assert (row["value"], row["low"], row["high"]) == pytest.approx((20 ** (1 / 3), 2, 4))
     assert row["sessions"] == "4.00 on 1; 2.00, 2.50 on 2"
 
 
