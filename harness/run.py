@@ -155,13 +155,17 @@ def open_run(folder: str | Path) -> Evaluation:
 
 
 def plan(options: RunOptions, scratch: Path) -> None:
-    """Print what a run will cost, and write nothing; `scratch` is a folder for temporary files."""
+    """Print what a run will cost, with --resume what is left of it, and write nothing; `scratch` is
+    a folder for temporary files."""
+    from harness.records.store import Recorder
+    from harness.runs.folder import continued_options
     from harness.runs.record import announcement
     from harness.runs.resolve import resolve
 
-    resolved = resolve(options)
+    resolved = resolve(continued_options(options))
+    recorded = options.out if options.resume and options.out else scratch
     with pool_for(resolved, scratch) as pool:
-        for line in announcement(pool.config, pool, measure=True):
+        for line in announcement(pool.config, pool, True, Recorder(recorded).done):
             print(line, flush=True)
 
 

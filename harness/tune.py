@@ -1,8 +1,8 @@
 """Tune decoders on dev problems, all by one rule, before test problems are touched.
 
     python harness/tune.py --suite humaneval,mbpp --model nano --out results/runs/tuned
-    python harness/run.py --methods results/runs/tuned/choice.json --suite humaneval,mbpp \\
-        --data generated:7
+    python harness/run.py --methods "llada; results/runs/tuned/choice.json" \\
+        --suite humaneval,mbpp --data generated:7
 
 A choice is for the suites of one command together: give those of one kind of task, words and
 equations or programs, as the paper has a model for each. Of each decoder as many different settings

@@ -21,8 +21,9 @@ from msgspec import Meta, Struct, inspect
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-NotNegative = Annotated[float, Meta(ge=0)]
-AboveZero = Annotated[float, Meta(gt=0)]
+# At most what products of it and of logits can be in float32.
+NotNegative = Annotated[float, Meta(ge=0, le=1e30)]
+AboveZero = Annotated[float, Meta(gt=0, le=1e30)]
 ShareAboveZero = Annotated[float, Meta(gt=0, le=1)]
 T = TypeVar("T", bound="Options")
 
@@ -130,7 +131,8 @@ def python_number(value: Any) -> Any:
     unchanged."""
     if getattr(value, "shape", None) == ():
         value = value.item()
-    if isinstance(value, float) and value.is_integer():
+    # Beyond 2**53 torch would refuse the whole number.
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
         return int(value)
     return value
 

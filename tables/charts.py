@@ -204,6 +204,7 @@ def draw_front(run: Run, suite: str | None, named: Mapping[str, str]) -> Drawn:
     run = run if suite is None else _only(run, suite)
     frame, left_out = tradeoff_of(run)
     frame["milliseconds"] = 1e3 * frame["seconds_per_item"]
+    frame = frame.dropna(subset=["milliseconds"])
     if run.speed:
         labels = method_labels(run)
         incomplete = frame.index[~frame["accuracy_full"]]

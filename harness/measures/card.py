@@ -106,7 +106,10 @@ def _problems(run: Run, frame: pd.DataFrame) -> dict[str, Any]:
         counts = checked_items(run).groupby("suite", observed=True)["problem"].nunique()
     responses = int(frame["items"].sum())
     expected = int(frame["suite"].map(counts.to_dict()).astype(int).sum()) * len(draws)
-    names = {suite: _file_name(name) for suite, name in run.config.suites.items()}
+    rescored = run.meta.scoring.get("judges", {})
+    names = {
+        suite: _file_name(name, rescored.get(suite)) for suite, name in run.config.suites.items()
+    }
     return {
         "problems a suite": _by_suite(run, counts),
         "files": _by_suite(run, {suite: name for suite, name in names.items() if name}),
@@ -117,15 +120,15 @@ def _problems(run: Run, frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _file_name(suite: SuiteName) -> str:
+def _file_name(suite: SuiteName, judge_sha256: str | None) -> str:
     """OpenCompass's configuration or the file of questions, with hashes; "" if problems are
-    generated."""
+    generated. judge_sha256: of the judge that scored last."""
     if suite.configuration is not UNSET:
         return _hashed(suite.configuration, suite.configuration_sha256)
     questions = suite.questions
     if questions is UNSET:
         return ""
-    judge = _hashed(questions.judge, questions.judge_sha256)
+    judge = _hashed(questions.judge, judge_sha256 or questions.judge_sha256)
     return f"{_hashed(questions.file, questions.sha256)}, judged by {judge}"
 
 

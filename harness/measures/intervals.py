@@ -243,7 +243,8 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
         if suite not in suites
     ]
     left_out += [
-        f"without {labels[method]}: a suite is missing, not scored or without LLaDA's items"
+        f"without {labels[method]}: a suite is missing, not scored, without LLaDA's items, or its"
+        " seconds were disturbed (mark d)"
         for method in rows.loc[incomplete, "method"]
     ]
     # LLaDA's speed over its own is 1 without uncertainty.

@@ -9,10 +9,11 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.elements import expanded, format_label
+from harness.elements import elements_of, expanded, format_label, parse_call
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named
+from model_wrappers.options import meant
 
 ROLES = ("base", "fef", "two-stream", "control", "linear", "draft", "ar")  # of checkpoints in a run
 ROLES_OF = {  # --model NAME, of shipped models
@@ -240,7 +241,11 @@ def describe_presets(methods: str = DEFAULT_METHODS) -> str:
     ]
     if methods == DEFAULT_METHODS:
         return "\n".join(lines)
-    for name in map(str.strip, methods.split(",")):
+    for element in elements_of(methods):
+        name = parse_call(element)[0].partition("+")[0]
+        # With a colon it is of a file, which --plugin lists.
+        if ":" not in name and name not in (*METHODS, *PRESETS, *GROUPS, ALL):
+            raise UserError(f"--list: unknown method {name}{meant(name, [*METHODS, *PRESETS])}")
         if name in METHODS:
             fields = structs.fields(METHODS[name].options)
             options_text = ", ".join(f"{field.name}={field.default!r}" for field in fields)

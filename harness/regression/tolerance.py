@@ -7,6 +7,7 @@ inside its run.
 from typing import Any
 
 import pandas as pd
+from msgspec import to_builtins
 
 from harness.errors import UserError
 from harness.measures.table import PAIR, PROBLEM, REFERENCE, checked_items, timed
@@ -55,7 +56,8 @@ def judge_runs(
 def _check_settings(new: Run, old: Run, speed: bool) -> None:
     """Raise UserError where a comparison would be of settings, not of decoders."""
     names = [*TOKENS, *SECONDS] if speed else TOKENS
-    before, after = ({name: getattr(run.config, name) for name in names} for run in (old, new))
+    configs = [to_builtins(run.config) for run in (old, new)]
+    before, after = ({name: config.get(name) for name in names} for config in configs)
     changed = differences(before, after)
     if changed:
         settings = "; ".join(changed)

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from pathlib import Path
 
+from msgspec import UNSET
+
 from harness.errors import UserError, explained
 from harness.measures.table import checked_items
 from harness.records.schema import RunConfig
@@ -53,10 +55,8 @@ def _wrong_items(folder: Path, config: RunConfig) -> Items:
     Only responses by methods that both runs have count; if they share no method, those by any.
     """
     run = read_run(folder)
-    data = run.config.data
-    # Item 17 is another problem where another seed generated the problems.
-    if isinstance(data, str) and data != config.data:
-        raise UserError(f"--items {WRONG}{folder}: its numbers are of --data {data}; give that too")
+    for suite in config.suites.keys() & run.config.suites.keys():
+        _check_problems(f"--items {WRONG}{folder}", suite, run.config, config)
     items = checked_items(run)
     # A set that is empty gives way to all methods of that run.
     methods = config.methods.keys() & set(items["method"]) or set(items["method"])
@@ -70,6 +70,21 @@ def _wrong_items(folder: Path, config: RunConfig) -> Items:
             f"--items {WRONG}{folder}: nothing there is wrong; score that run, or name items"
         )
     return chosen
+
+
+def _check_problems(where: str, suite: str, before: RunConfig, now: RunConfig) -> None:
+    """Raise UserError if a suite has other problems now: item 17 is then another one."""
+    files = [config.suites[suite].questions for config in (before, now)]
+    hashes = [UNSET if questions is UNSET else questions.sha256 for questions in files]
+    if hashes[0] != hashes[1]:
+        raise UserError(f"{where}: its numbers are of another file of {suite}; put that back")
+    data = _data_of(before, suite)
+    if hashes[0] is UNSET and data != _data_of(now, suite):
+        raise UserError(f"{where}: its numbers are of --data {data}; give that too")
+
+
+def _data_of(config: RunConfig, suite: str) -> str | None:
+    return config.data.get(suite) if isinstance(config.data, dict) else config.data
 
 
 def check_numbers(suite: str, numbers: Collection[int], problems: int) -> None:

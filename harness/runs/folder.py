@@ -236,7 +236,11 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def begin_meta(
-    folder: Path, config: RunConfig, made: dict[str, Any], options: Mapping[str, Any] | None = None
+    folder: Path,
+    config: RunConfig,
+    made: dict[str, Any],
+    options: Mapping[str, Any] | None = None,
+    recorded: Iterable[str] = (),
 ) -> list[str]:
     """Write run.json when a session begins: all of it for a new run, or what may have changed.
 
@@ -245,6 +249,7 @@ def begin_meta(
         config: of the run, as it is now.
         made: as `harness.runs.describe.made_with` returns it.
         options: the options that a later --resume takes again.
+        recorded: the methods that have responses.
 
     Returns:
         The differences from the last session that are allowed: commit, packages that make no
@@ -266,19 +271,31 @@ def begin_meta(
         return []
     meta = read_meta(folder)
     before = to_builtins(meta)
+    # A plugin whose decoders have no responses may change: so a mistake in them is mended.
+    decoders = {
+        meta.config.methods[name].method for name in recorded if name in meta.config.methods
+    }
+    before["plugins"] = [
+        plugin
+        for plugin in before.get("plugins", [])
+        if {*plugin["registered"]} != {"decoders"} or decoders & {*plugin["registered"]["decoders"]}
+    ]
     timed = meta.config.timed
     changed = table_differences(provenance(before, timed), provenance(made, timed))
     if changed:
+        ways = "restore it"
+        if any(line.startswith("plugins.") for line in changed):
+            ways += ", take its methods' lines out of items.jsonl and windows.jsonl"
         raise UserError(
             f"--resume: {folder} was begun with something else, and would mix the two in one table:"
-            f" {'; '.join(changed)}; restore it, or begin a run of its own with another --out"
+            f" {'; '.join(changed)}; {ways}, or begin a run of its own with another --out"
         )
     parts["data"] = made["data"]
     parts["code"] = made["code"]
     # A session loads what its methods need: models and plugins of earlier ones stay in the record.
     parts["weights"] = {**before["weights"], **made["weights"]}
     plugins = {}
-    for plugin in (*before.get("plugins", []), *made.get("plugins", [])):
+    for plugin in (*before["plugins"], *made.get("plugins", [])):
         plugins[plugin["plugin"]] = plugin
     if plugins:
         parts["plugins"] = list(plugins.values())

@@ -25,7 +25,7 @@ from harness.suites.choices import Row, choice_columns, choices_of, letter_of, w
 from harness.suites.programs import tests_of
 from harness.suites.texts import plain, text_of
 from model_wrappers.decoders.files import import_file
-from model_wrappers.options import first_few, note
+from model_wrappers.options import first_few, meant, note
 
 # Columns of the prompt and of the answer, looked for in this order unless they are named.
 PROMPTS = ("prompt", "question", "problem", "input", "instruction")
@@ -90,7 +90,10 @@ def questions_of(text: str) -> tuple[str, Questions]:
     head, arguments = parse_call(text)
     name, _, file = (part.strip() for part in head.partition("="))
     judge = _judge_named(text, str(arguments.pop("judge", "")))
-    if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
+    for argument in {*arguments} - {"prompt", "answer"}:
+        valid = ("prompt", "answer", "judge")
+        raise UserError(f"--suite {text}: unknown argument {argument}{meant(argument, valid)}")
+    if not NAME.fullmatch(name) or not file:
         raise UserError(
             f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a"
             " name is letters, digits, _, - and ."
@@ -136,23 +139,25 @@ def _note_unread(name: str, questions: Questions, rows: list[Row]) -> None:
 
 
 def _warn_of_answers(name: str, rows: list[Row], right: Judge) -> None:
-    numbers = [number for number, row in enumerate(rows, 1) if not _accepts(right, row["answer"])]
+    numbers = []
+    # A user's judge may fail on an answer, which is no response.
+    failures = []
+    for number, row in enumerate(rows, 1):
+        try:
+            accepted = right(row["answer"], row["answer"])
+        except UserError as error:
+            accepted = False
+            failures.append(f"; {error}")
+        if not accepted:
+            numbers.append(number)
     if numbers:
         answers = (f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers)
         named = first_few(answers, SHOWN)
         warning = (
             f"warning: {name}: the judge calls {len(numbers)} of {len(rows)} answers wrong as"
-            f" responses ({named})"
+            f" responses ({named}){''.join(failures[:1])}"
         )
         print(warning, file=sys.stderr)
-
-
-def _accepts(right: Judge, answer: str) -> bool:
-    try:
-        return right(answer, answer)
-    # A user's judge may fail on an answer, which is no response.
-    except UserError:
-        return False
 
 
 def _absolute(path: str) -> Path:
@@ -325,7 +330,9 @@ def judge_of(judge: str) -> Judge:
         # Whatever the user's function raises, also by sys.exit.
         with explained(f"judge {file.name}:{name} fails", BaseException):
             verdict = function(response, answer)
-        if isinstance(verdict, str | tuple | list | dict):
+        # A grade between 0 and 1 would count as right.
+        is_grade = isinstance(verdict, float) and verdict not in (0.0, 1.0)
+        if is_grade or isinstance(verdict, str | tuple | list | dict):
             raise UserError(
                 f"judge {file.name}:{name} must say whether a response is right, not {verdict!r}"
             )

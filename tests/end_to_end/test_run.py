@@ -60,6 +60,19 @@ def test_progress_is_one_line_for_all_suites(run_folder: Path) -> None:
     assert [line.split()[-2] for line in lines if "━" in line] == ["8/8"]
 
 
+def test_the_plan_of_a_finished_run_is_what_is_left(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(run_folder.rglob("*"))
+    again = ["--resume", "--out", str(run_folder), "--plan"]
+    assert main(again) == 0
+    assert capsys.readouterr().out == "all items are decoded already\n"
+    assert main([*again, "--methods", "threshold"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{len(LENGTHS)} responses to decode (5 methods; items: ")
+    assert sorted(run_folder.rglob("*")) == before
+
+
 def test_every_item_is_recorded_once_and_scored(run_folder: Path) -> None:
     items = read_run(run_folder).items
     assert len(items) == 4 * len(LENGTHS) == len(items.drop_duplicates(KEYS))

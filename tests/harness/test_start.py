@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from harness.errors import UserError
+
 LINES = """
 import sys
 sys.argv[1:] = {arguments!r}
@@ -35,3 +37,5 @@ def test_options_of_a_decoder_are_listed_where_it_is_named(
 
     assert main(["--list", "--methods", "threshold"]) == 0
     assert "tau=0.9" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--list: unknown method threshhold; did you mean thresho"):
+        main(["--list", "--methods", "threshhold"])

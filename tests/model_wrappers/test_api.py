@@ -372,3 +372,10 @@ def test_text_is_no_prompt_and_a_list_of_ids_is(tiny: Backbone, prompt_ids: Any)
     ):
         decode(tiny, prompt_ids, method="llada", gen_length=4)
     assert len(decode(tiny, [3, 14], method="llada", gen_length=4).tokens) == 4
+
+
+def test_a_huge_temperature_draws_evenly_and_a_huge_scale_is_refused(tiny: Backbone) -> None:
+    out = decode(tiny, [1, 2], "llada", gen_length=4, temperature=1e20)
+    assert tiny.mask_id not in out.tokens
+    with pytest.raises(ValueError, match=r"cfg_scale=1e\+40 for llada must be a finite number in"):
+        decode(tiny, [1, 2], "llada", gen_length=4, cfg_scale=1e40)

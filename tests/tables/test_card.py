@@ -157,5 +157,9 @@ def test_files_of_questions_are_named_with_their_judge(tmp_path: Path) -> None:
     methods = {"llada": {"label": "LLaDA", "method": "llada"}}
     items = [item("llada", suite, 0) for suite in suites]
     config = {"data": "generated", "methods": methods, "suites": suites}
-    found = card(save(tmp_path, items, config=config))["files"]
+    run = save(tmp_path, items, config=config)
+    found = card(run)["files"]
     assert found == "q.jsonl (aaaaaaaa), judged by judge.py:right (bbbbbbbb) (mine)"
+    # A judge that changed and scored again.
+    run.meta.scoring["judges"] = {"mine": "c" * 64}
+    assert "judge.py:right (cccccccc)" in card(run)["files"]

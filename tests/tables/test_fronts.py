@@ -22,6 +22,7 @@ from harness.runs.selection import methods_named
 from tables import figures
 from tables.charts import (
     WHOLE,
+    Skipped,
     draw_front,
     draw_option,
     draw_parallelism,
@@ -97,6 +98,16 @@ def test_the_band_of_a_front_is_llada_as_tuned_for_accuracy(tmp_path: Path) -> N
         run_with(tmp_path / "tuned", f"ssd,dcd,llada,{THRESHOLDS}", **tuned)
     ) == pytest.approx(low[0])
     assert band(run_with(tmp_path, f"ssd,dcd,wino,llada,{THRESHOLDS}")) == pytest.approx(low[1])
+
+
+def test_a_front_without_a_point_is_not_drawn(tmp_path: Path) -> None:
+    rows = [
+        item(method, "math", n, seconds=1.0, disturbed=True)
+        for method in ("llada", "dcd")
+        for n in range(5)
+    ]
+    with pytest.raises(Skipped, match="its seconds were disturbed"):
+        draw_front(save(tmp_path, rows, suites={"math": "MATH"}), None, {})
 
 
 def test_a_method_that_only_the_timed_part_has_is_no_point_of_a_front(tmp_path: Path) -> None:

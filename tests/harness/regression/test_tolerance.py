@@ -130,3 +130,12 @@ def test_a_decoder_from_outside_is_not_in_a_revision_of_the_harness(tmp_path: Pa
     )
     with pytest.raises(UserError, match="has no mine; compare two runs instead"):
         main([str(run.folder), "--against-rev", "HEAD"])
+
+
+def test_a_setting_that_one_run_has_not_is_named_in_plain_words(tmp_path: Path, old: str) -> None:
+    new = run_of(tmp_path / "new", 1)
+    record = json.loads((Path(new) / "run.json").read_text())
+    record["config"]["batch"] = 4
+    (Path(new) / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"batch \(None there, 4 now\)"):
+        main([new, "--against", old, "--speed", "0.05"])

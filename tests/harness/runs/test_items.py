@@ -143,3 +143,17 @@ def test_wrong_items_of_other_generated_problems_are_refused(tmp_path: Path) -> 
         config_of(*LLADA, "--items", f"wrong:{folder}")
     config = config_of(*LLADA, "--items", f"wrong:{folder}", "--data", "generated-dev")
     assert config["items"] == {"gsm8k": (1,)}
+
+
+def test_wrong_items_of_another_file_of_questions_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    rows = [{"question": "one", "answer": "1"}, {"question": "two", "answer": "2"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    asked = ("--methods", "llada", "--suite", f"mine={file}(judge=number)")
+    config = config_of(*asked)
+    save(tmp_path / "run", [item("llada", "mine", 1, correct=False)], config=config)
+    again = (*asked, "--items", f"wrong:{tmp_path / 'run'}")
+    assert config_of(*again)["items"] == {"mine": (1,)}
+    file.write_text("\n".join(map(json.dumps, rows[::-1])))
+    with pytest.raises(UserError, match="its numbers are of another file of mine; put that back"):
+        config_of(*again)

@@ -40,14 +40,20 @@ class Begun:
         self.config = RunConfig(methods={"fef-2": method}, device="cpu", timed=timed)
         folder.mkdir()
         self.backbone = load_backbone(model)
+        self.plugins: dict[str, Any] = {}
+        self.recorded: list[str] = []
         self.again()
+
+    def use_plugin(self, sha256: str) -> None:
+        """Have the decoder from a plugin whose code has this hash."""
+        plugin = {"plugin": "mine.py", "path": "mine.py", "sha256": sha256}
+        self.plugins = {"plugins": [plugin | {"registered": {"decoders": ["fef"]}}]}
 
     def again(self, data: dict[str, Any] = DATA) -> list[str]:
         """Begin, or go on; what is noted."""
         backbones = {"mine": load_backbone(self.model)}
-        return begin_meta(
-            self.folder, self.config, made_with(recorded(self.config, DATA), backbones, data)
-        )
+        made = made_with(recorded(self.config, DATA), backbones, data)
+        return begin_meta(self.folder, self.config, made | self.plugins, recorded=self.recorded)
 
 
 @pytest.fixture(params=[True])
@@ -149,6 +155,16 @@ def test_what_makes_tokens_or_seconds_is_refused_and_named(
 ) -> None:
     environment_with(monkeypatch, change)
     with pytest.raises(UserError, match=says):
+        begun.again()
+
+
+def test_a_plugin_may_change_until_its_decoders_have_responses(begun: Begun) -> None:
+    for sha256 in ("a" * 64, "b" * 64):
+        begun.use_plugin(sha256)
+        begun.again()
+    begun.recorded = ["fef-2"]
+    begun.use_plugin("c" * 64)
+    with pytest.raises(UserError, match=r"take its methods' lines out of items\.jsonl and windows"):
         begun.again()
 
 

@@ -120,7 +120,7 @@ def test_a_response_with_holes_is_read_with_its_question(tmp_path: Path) -> None
     [
         ("mine=nowhere.jsonl", "No such file"),
         ("mine=", "write NAME=FILE.jsonl"),
-        ("mine=q.jsonl(gold=x)", "write NAME=FILE.jsonl"),
+        ("mine=q.jsonl(gold=x)", "unknown argument gold"),
         ("mine=q.jsonl(judge=nearly)", "unknown judge nearly; "),
     ],
 )
@@ -181,6 +181,23 @@ def test_an_answer_that_its_judge_calls_wrong_is_a_warning(
     )
 
 
+def test_a_judge_that_fails_on_answers_is_named_with_its_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "judge.py").write_text("def right(response, answer): return answer[9]")
+    path = written(tmp_path, [{"prompt": "a", "answer": "b"}])
+    questions_of(f"mine={path}(judge={tmp_path}/judge.py:right)")
+    warning = capsys.readouterr().err
+    assert "1 of 1 answers wrong" in warning
+    assert warning.endswith("judge judge.py:right fails: IndexError: string index out of range\n")
+
+
+def test_an_unknown_argument_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"prompt": "a", "answer": "b"}])
+    with pytest.raises(UserError, match="unknown argument jugde; did you mean judge"):
+        questions_of(f"mine={path}(jugde=number)")
+
+
 def test_columns_that_are_not_read_are_named_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +221,7 @@ def numpy(response, answer): return np.bool_(answer in response)
 def match(response, answer): return re.search(answer, response)
 def pair(response, answer): return False, "no"
 def nothing(response, answer): return None
+def grade(response, answer): return 0.5
 def fails(response, answer): return response[99]
 """
 
@@ -223,6 +241,8 @@ def test_the_truth_of_what_a_judge_returns_counts(tmp_path: Path) -> None:
         UserError, match=r"must say whether a response is right, not \(False, 'no'\)"
     ):
         judge_of(f"{path}:pair")("", "")
+    with pytest.raises(UserError, match=r"must say whether a response is right, not 0\.5"):
+        judge_of(f"{path}:grade")("", "")
     with pytest.raises(
         UserError, match=r"judge judge\.py:fails fails: IndexError: string index out of range"
     ):
