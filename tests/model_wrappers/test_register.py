@@ -355,7 +355,7 @@ def test_values_are_converted() -> None:
         ({"q": 1}, "valid: .*file$"),
         ({"count": 0}, "option count=0 for sample must be a whole number of at least 1 or None"),
         ({"share": 1.5}, r"option share=1.5 for sample must be a finite number in \[0, 1\]"),
-        ({"weight": -1}, "option weight=-1 for sample must be a finite number of at least 0"),
+        ({"weight": -1}, r"option weight=-1 for sample must be a finite number in \[0, 1e\+30\]"),
         ({"rate": 0}, "option rate=0 for sample must be a finite number above 0"),
         ({"kind": "up"}, "option kind='up' for sample must be 'left' or 'right'"),
         ({"switch": True, "kind": "right"}, "sample: switch=True is for kind='left'"),
