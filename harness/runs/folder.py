@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.options import checked
 from harness.records.environment import TOP, busy_warning, receipt
 from harness.records.files import TRACES
-from harness.records.schema import SCHEMA, RunConfig, RunRecord
+from harness.records.schema import SCHEMA, Key, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.runs.alike import provenance, session_facts, settings, table_differences
 from harness.runs.chosen import joined_items
@@ -240,7 +240,7 @@ def begin_meta(
     config: RunConfig,
     made: dict[str, Any],
     options: Mapping[str, Any] | None = None,
-    recorded: Iterable[str] = (),
+    recorded: Iterable[Key] = (),
 ) -> list[str]:
     """Write run.json when a session begins: all of it for a new run, or what may have changed.
 
@@ -249,7 +249,7 @@ def begin_meta(
         config: of the run, as it is now.
         made: as `harness.runs.describe.made_with` returns it.
         options: the options that a later --resume takes again.
-        recorded: the methods that have responses.
+        recorded: the keys of the recorded responses.
 
     Returns:
         The differences from the last session that are allowed: commit, packages that make no
@@ -271,15 +271,7 @@ def begin_meta(
         return []
     meta = read_meta(folder)
     before = to_builtins(meta)
-    # A plugin whose decoders have no responses may change: so a mistake in them is mended.
-    decoders = {
-        meta.config.methods[name].method for name in recorded if name in meta.config.methods
-    }
-    before["plugins"] = [
-        plugin
-        for plugin in before.get("plugins", [])
-        if {*plugin["registered"]} != {"decoders"} or decoders & {*plugin["registered"]["decoders"]}
-    ]
+    before["plugins"] = _used_plugins(meta, before, recorded)
     timed = meta.config.timed
     changed = table_differences(provenance(before, timed), provenance(made, timed))
     if changed:
@@ -301,6 +293,21 @@ def begin_meta(
         parts["plugins"] = list(plugins.values())
     write_meta(folder, parts)
     return table_differences(session_facts(before), session_facts(made))
+
+
+def _used_plugins(
+    meta: RunRecord, before: Mapping[str, Any], recorded: Iterable[Key]
+) -> list[dict[str, Any]]:
+    """The plugins of a run that its responses depend on."""
+    # One whose decoders have no responses may change: so a mistake in them is mended.
+    methods = meta.config.methods
+    decoders = {methods[method].method for method, _, _ in recorded if method in methods}
+    used = []
+    for plugin in before.get("plugins", []):
+        registered = plugin["registered"]
+        if {*registered} != {"decoders"} or decoders & {*registered["decoders"]}:
+            used.append(plugin)
+    return used
 
 
 @contextmanager

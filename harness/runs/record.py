@@ -47,8 +47,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
         # For its checks: records that disagree are refused before anything is added to them.
         read_run(folder)
         _check_prompts(folder, config, pool, recorder)
-    methods = {method for method, _, _ in recorder.items}
-    notes = begin_meta(folder, config, pool.description, run.given, methods)
+    notes = begin_meta(folder, config, pool.description, run.given, recorder.items)
     for note in notes:
         print(f"goes on with another {note}", file=sys.stderr)
     if config.traced:

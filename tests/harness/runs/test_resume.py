@@ -41,7 +41,7 @@ class Begun:
         folder.mkdir()
         self.backbone = load_backbone(model)
         self.plugins: dict[str, Any] = {}
-        self.recorded: list[str] = []
+        self.recorded: list[tuple[str, str, int]] = []
         self.again()
 
     def use_plugin(self, sha256: str) -> None:
@@ -162,7 +162,7 @@ def test_a_plugin_may_change_until_its_decoders_have_responses(begun: Begun) -> 
     for sha256 in ("a" * 64, "b" * 64):
         begun.use_plugin(sha256)
         begun.again()
-    begun.recorded = ["fef-2"]
+    begun.recorded = [("fef-2", "gsm8k", 0)]
     begun.use_plugin("c" * 64)
     with pytest.raises(UserError, match=r"take its methods' lines out of items\.jsonl and windows"):
         begun.again()
