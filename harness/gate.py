@@ -6,8 +6,8 @@
 
 With --accuracy or --speed, of runs in any repository, a suite's accuracy may be that many points
 lower, and a method's speed over LLaDA that share; more forwards are an error, unless --forwards
-allows them. Without them any
-other token, text or verdict is an error, and on the golden records' platform any other cost.
+allows them. Without either option any other token, text or verdict is an error, and on the golden
+records' platform any other cost.
 --against-rev compares this project's code: slower by more than --tolerance, with its whole
 interval, in two rounds is an error, and so are other tokens, more forwards and, without --against,
 other verdicts when the revision judges RUN's responses. Exit code 1 if anything changed, 2 if the

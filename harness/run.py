@@ -157,15 +157,14 @@ def open_run(folder: str | Path) -> Evaluation:
 def plan(options: RunOptions, scratch: Path) -> None:
     """Print what a run will cost, with --resume what is left of it, and write nothing; `scratch` is
     a folder for temporary files."""
-    from harness.records.store import Recorder
     from harness.runs.folder import continued_options
-    from harness.runs.record import announcement
+    from harness.runs.record import announcement, kept_responses
     from harness.runs.resolve import resolve
 
     resolved = resolve(continued_options(options))
-    recorded = options.out if options.resume and options.out else scratch
+    kept = kept_responses(options.out) if options.resume and options.out else frozenset()
     with pool_for(resolved, scratch) as pool:
-        for line in announcement(pool.config, pool, True, Recorder(recorded).done):
+        for line in announcement(pool.config, pool, True, lambda *key: key in kept):
             print(line, flush=True)
 
 

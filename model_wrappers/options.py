@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, inspect
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-# At most what products of it and of logits can be in float32.
+# Larger values times a logit are not finite in float32.
 NotNegative = Annotated[float, Meta(ge=0, le=1e30)]
 AboveZero = Annotated[float, Meta(gt=0, le=1e30)]
 ShareAboveZero = Annotated[float, Meta(gt=0, le=1)]

@@ -244,6 +244,15 @@ def _state(folder: Path, all_done: bool, all_scored: bool) -> str:
     return FINISHED
 
 
+def kept_responses(folder: Path) -> frozenset[Key]:
+    """The keys of the responses that --resume does not decode again.
+
+    The folder is only read: another process may be at work on the run.
+    """
+    rows = (row for _, row in each_line(folder / "items.jsonl", ItemRecord))
+    return frozenset(key_of(row) for row in rows if not row.get("disturbed"))
+
+
 def _scored(
     folder: Path, config: RunConfig, numbers: Mapping[str, Collection[int]]
 ) -> dict[Key, bool]:
