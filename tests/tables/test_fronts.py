@@ -286,3 +286,15 @@ def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) ->
     lengths = {name: len(line.get_xdata()) for name, line in points.items()}
     assert lengths == {"Entropy, tuned": 3, "FeF-DLLM, tuned": 2, "LLaDA": 1}
     assert points["Entropy, tuned"].get_linestyle() == "None"
+
+
+def test_a_method_without_seconds_on_a_suite_is_no_entry_of_a_front(tmp_path: Path) -> None:
+    rows = [
+        item(method, suite, n, seconds=1.0, disturbed=(method, suite) == ("llada", "math"))
+        for method in ("llada", "dcd")
+        for suite in ("gsm8k", "math")
+        for n in range(5)
+    ]
+    run = save(tmp_path, rows, suites={"gsm8k": "GSM8K", "math": "MATH"})
+    figure, _ = draw_front(run, None, {})
+    assert len(figure.axes[0].containers) == 1
